@@ -6,10 +6,13 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Types names the Go types of an application's messages. Names are stored for
-// ever; Go types may be renamed and moved at will.
+// ever; Go types may be renamed and moved at will. A name that ends in ".*"
+// reads every type with that prefix that has no entry of its own, as for logs
+// whose types are not known beforehand; such an entry only reads.
 //
 //	var types = weir.Types{
 //		"seat.hold":     weir.CommandOf[Hold](),
@@ -59,8 +62,9 @@ func decodeAs[T any](data []byte) (any, error) {
 // Registry is Types made ready: looked up in both directions, checked once.
 // Safe for concurrent use.
 type Registry struct {
-	types Types
-	names map[reflect.Type]string
+	types    Types
+	names    map[reflect.Type]string
+	prefixes []string // longest first
 }
 
 // NewRegistry checks types and makes them ready. Two names for one Go type are
@@ -72,6 +76,7 @@ func NewRegistry(types Types) (*Registry, error) {
 			return nil, err
 		}
 	}
+	slices.SortFunc(r.prefixes, func(a, b string) int { return len(b) - len(a) })
 	return r, nil
 }
 
@@ -81,6 +86,10 @@ func (r *Registry) add(name string, t Type) error {
 	}
 	if t.decode == nil {
 		return fmt.Errorf("register type %q: use EventOf, CommandOf or Upcast", name)
+	}
+	if prefix, ok := strings.CutSuffix(name, "*"); ok && strings.HasSuffix(prefix, ".") {
+		r.prefixes = append(r.prefixes, prefix)
+		return nil
 	}
 	if t.goType == nil {
 		return nil
@@ -94,8 +103,20 @@ func (r *Registry) add(name string, t Type) error {
 
 // Knows reports whether messages of this name can be decoded.
 func (r *Registry) Knows(name string) bool {
-	_, ok := r.types[name]
+	_, ok := r.find(name)
 	return ok
+}
+
+func (r *Registry) find(name string) (Type, bool) {
+	if t, ok := r.types[name]; ok {
+		return t, true
+	}
+	for _, prefix := range r.prefixes {
+		if strings.HasPrefix(name, prefix) {
+			return r.types[prefix+"*"], true
+		}
+	}
+	return Type{}, false
 }
 
 // Encode makes a message of a registered Go value, without an id. An
@@ -115,7 +136,7 @@ func (r *Registry) Encode(stream StreamID, value any) (Message, error) {
 // Decode gives the Go value of a message, upcast to its newest form. An
 // unregistered name gives an error that is ErrUnknownType.
 func (r *Registry) Decode(m Message) (any, error) {
-	t, ok := r.types[m.Type]
+	t, ok := r.find(m.Type)
 	if !ok {
 		return nil, fmt.Errorf("decode message %s of type %q: %w", m.ID, m.Type, ErrUnknownType)
 	}
