@@ -1,0 +1,4 @@
+// Command loans is not wired yet.
+package main
+
+func main() {}
