@@ -73,8 +73,8 @@ type collection[K comparable, T any] struct {
 
 	// Owned by run.
 	now     time.Time   // the last look at the clock
-	timer   *time.Timer // rings at alarm, or not at all
-	alarm   time.Time   // zero when the timer is off
+	timer   *time.Timer // rings at a deadline
+	armed   bool        // it has not rung yet
 	batches []Batch[K, T]
 }
 
@@ -84,6 +84,7 @@ func (c Collector[K, T]) begin() *collection[K, T] {
 	}
 	return &collection[K, T]{
 		Collector: c,
+		now:       time.Now(),
 		shelf:     newShelf[K, T](c.Window.orDefaults()),
 		retry:     c.Retry(),
 	}
@@ -126,7 +127,6 @@ func (c *collection[K, T]) run(ctx context.Context, source <-chan T) error {
 // drain takes what is waiting in source, at most a burst; false when source is
 // closed.
 func (c *collection[K, T]) drain(ctx context.Context, source <-chan T) (more bool, err error) {
-	c.now = time.Now()
 	for range burst {
 		select {
 		case item, more := <-source:
@@ -145,7 +145,7 @@ func (c *collection[K, T]) drain(ctx context.Context, source <-chan T) (more boo
 
 // wait returns after the next item, at the next deadline, or when ctx ends.
 func (c *collection[K, T]) wait(ctx context.Context, source <-chan T) error {
-	c.setAlarm()
+	c.arm()
 	select {
 	case item, more := <-source:
 		if !more {
@@ -154,21 +154,23 @@ func (c *collection[K, T]) wait(ctx context.Context, source <-chan T) error {
 		c.now = time.Now()
 		return c.take(ctx, item)
 	case <-c.timer.C:
-		c.alarm = time.Time{}
+		c.now = time.Now()
+		c.armed = false
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// setAlarm leaves an earlier alarm as it is: to wake once for nothing is
-// cheaper than to move the timer with every item.
-func (c *collection[K, T]) setAlarm() {
+// arm leaves the timer alone until it has rung: to wake once for nothing is
+// cheaper than to move it with every item, and while all batches have the same
+// Quiet and MaxAge the next deadline never becomes an earlier one.
+func (c *collection[K, T]) arm() {
 	at, some := c.shelf.deadline()
-	if !some || (!c.alarm.IsZero() && !at.Before(c.alarm)) {
+	if !some || c.armed {
 		return
 	}
-	c.alarm = at
+	c.armed = true
 	c.timer.Reset(at.Sub(c.now))
 }
 
@@ -203,6 +205,7 @@ func (c *collection[K, T]) size(item T) int {
 // flush writes what is closed and whatever else is due, if anything is. It
 // looks at the clock again afterwards, since it may have taken long.
 func (c *collection[K, T]) flush(ctx context.Context) error {
+	c.now = time.Now()
 	c.shelf.closeDue(c.now)
 	if len(c.shelf.closed) == 0 {
 		return nil

@@ -143,32 +143,55 @@ func TestTrickleIsNotHeldLongerThanMaxAge(t *testing.T) {
 	}
 }
 
-// A source that never pauses must not keep a due batch from leaving.
+// A source that never pauses must not keep a due batch from leaving. Here each
+// item takes a millisecond to read.
 func TestBusySourceDelaysNothing(t *testing.T) {
-	busy := make(chan item)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	go func() {
-		defer close(busy)
-		busy <- item{"a", 1}
-		for n := 0; ctx.Err() == nil; n++ {
-			busy <- item{"b", n}
+	synctest.Test(t, func(t *testing.T) {
+		clock, left := running(), 0
+		err := Collector[string, item]{
+			Window: Window{Quiet: time.Hour, MaxAge: ms(100), MaxItems: 1 << 20},
+			Key:    func(i item) string { after(ms(1)); return i.key },
+			Flush: func(_ context.Context, batches []Batch[string, item]) error {
+				if left++; clock() > left*2*burst {
+					t.Errorf("batch %d left after %d ms", left, clock())
+				}
+				return nil
+			},
+		}.Collect(t.Context(), waiting(item{"a", 1}, 20*burst))
+		if err != nil || left < 10 {
+			t.Errorf("%d batches, %v; want 10 or more", left, err)
 		}
-	}()
-	err := Collector[string, item]{
-		Window: Window{Quiet: time.Hour, MaxAge: time.Millisecond, MaxItems: 1 << 30, Limit: 1 << 30},
-		Key:    byKey,
-		Flush: func(_ context.Context, batches []Batch[string, item]) error {
-			if batches[0].Key == "a" {
-				cancel()
-			}
-			return nil
-		},
-	}.Collect(ctx, busy)
-	for range busy { // let the producer see that it is over
+	})
+}
+
+// waiting is a closed source with n times the same item.
+func waiting(i item, n int) <-chan item {
+	source := make(chan item, n)
+	for range n {
+		source <- i
 	}
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the batch of a to have left", err)
+	close(source)
+	return source
+}
+
+// A flush that ctx interrupted is nobody's failure, and none comes after it.
+func TestContextThatEndsInFlush(t *testing.T) {
+	for _, result := range []error{nil, errBroken, backoff.Permanent(errBroken)} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		calls := 0
+		err := Collector[string, item]{
+			Window: Window{MaxItems: 1},
+			Key:    byKey,
+			Flush: func(context.Context, []Batch[string, item]) error {
+				calls++
+				cancel(errors.New("another cause"))
+				return result
+			},
+			Failed: func(err error, _ int) { t.Error("failed:", err) },
+		}.Collect(ctx, waiting(item{"a", 1}, 2))
+		if calls != 1 || err != context.Canceled {
+			t.Errorf("%d calls, %v; want 1 and the error of ctx", calls, err)
+		}
 	}
 }
 
@@ -185,9 +208,7 @@ func TestZeroFieldsTakeDefaults(t *testing.T) {
 func TestEndedContextReadsAndFlushesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	source := make(chan item, 1)
-	source <- item{"a", 1}
-	close(source)
+	source := waiting(item{"a", 1}, 1)
 	err := Collector[string, item]{Key: byKey}.Collect(ctx, source)
 	if !errors.Is(err, context.Canceled) || len(source) != 1 {
 		t.Errorf("got %v with %d items left, want the error of ctx and 1", err, len(source))
@@ -222,13 +243,10 @@ func TestPanicOfFlushIsTheCallers(t *testing.T) {
 
 // flushOnce collects a single item and ends.
 func flushOnce(t *testing.T, retry func() backoff.BackOff, flush func() error) (attempts int, err error) {
-	source := make(chan item, 1)
-	source <- item{"a", 1}
-	close(source)
 	err = Collector[string, item]{
 		Key:   byKey,
 		Retry: retry,
 		Flush: func(context.Context, []Batch[string, item]) error { attempts++; return flush() },
-	}.Collect(t.Context(), source)
+	}.Collect(t.Context(), waiting(item{"a", 1}, 1))
 	return attempts, err
 }

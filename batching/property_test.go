@@ -55,8 +55,8 @@ func drawWorld(t *rapid.T) world {
 		window: Window{
 			Quiet:    ms(1 + upTo(40, "quiet")),
 			MaxAge:   ms(1 + upTo(120, "age")),
-			MaxItems: 1 + upTo(9, "items"),
-			MaxBytes: 1 + upTo(150, "bytes"),
+			MaxItems: 1 + upTo(60, "items"),
+			MaxBytes: 1 + upTo(3000, "bytes"),
 			Limit:    1 + upTo(120, "limit"),
 		},
 		buffer: upTo(8, "buffer"),
