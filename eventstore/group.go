@@ -1,0 +1,178 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/weir-es/weir"
+)
+
+// Limits of a group: beyond a thousand events a larger transaction wins nothing.
+const (
+	groupEvents  = 1000
+	groupBytes   = 8 << 20
+	groupLeaders = 2 // one locks while the other waits for the disk
+	groupWaiting = 10_000
+)
+
+// group lets concurrent appends of a process share transactions. The first is
+// written at once, alone; those that come meanwhile are written together by the
+// next. Nobody waits for company, and one's conflict or poison is its own.
+//
+// A leader writes until nobody waits and then ends, so an idle store has none.
+// It is no caller's own goroutine, so that a caller who gives up takes nobody
+// else's write along.
+type group struct {
+	mu      sync.Mutex
+	waiting []*request
+	leaders int
+	room    chan struct{} // one token per waiting request
+
+	// careful counts down the groups that look for stored ids beforehand:
+	// where one repeat came, more are likely to follow.
+	careful atomic.Int32
+}
+
+func (g *group) init() { g.room = make(chan struct{}, groupWaiting) }
+
+// do stores r with whoever else is waiting and returns its outcome.
+func (g *group) do(ctx context.Context, s *Store, r *request) error {
+	select {
+	case g.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if g.enter(r) {
+		go g.lead(s)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter queues r and reports whether a leader has to be started for it.
+func (g *group) enter(r *request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(g.waiting, r)
+	if g.leaders == groupLeaders {
+		return false
+	}
+	g.leaders++
+	return true
+}
+
+func (g *group) lead(s *Store) {
+	for {
+		requests := g.take()
+		if len(requests) == 0 {
+			return
+		}
+		g.write(s, requests)
+		for _, r := range requests {
+			close(r.done)
+			<-g.room
+		}
+		s.horizon.poke()
+	}
+}
+
+// take removes the next group from the queue, or the leader from its post.
+func (g *group) take() []*request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, events, size := 0, 0, 0
+	for _, r := range g.waiting {
+		events, size = events+len(r.ids), size+r.size
+		if n > 0 && (events > groupEvents || size > groupBytes) {
+			break
+		}
+		n++
+	}
+	requests := g.waiting[:n:n]
+	g.waiting = g.waiting[n:]
+	if n == 0 {
+		g.leaders--
+		g.waiting = nil
+	}
+	return requests
+}
+
+// write stores the requests, each with its own outcome in err.
+func (g *group) write(s *Store, requests []*request) {
+	careful := g.careful.Load() > 0 && g.careful.Add(-1) >= 0
+	for _, r := range requests {
+		careful = careful || r.careful
+	}
+	g.try(s, requests, careful)
+	if careful {
+		return
+	}
+	// What looks like a conflict may be a repeat of what is stored.
+	if unsure := conflicts(requests); len(unsure) > 0 {
+		g.try(s, unsure, true)
+	}
+}
+
+func conflicts(requests []*request) (in []*request) {
+	for _, r := range requests {
+		if errors.Is(r.err, weir.ErrConflict) {
+			in = append(in, r)
+		}
+	}
+	return in
+}
+
+// try writes the requests in one transaction, again with a lookup where an id
+// turned out to be stored or the outcome was lost, and one by one where the
+// database refused something in it for good.
+func (g *group) try(s *Store, requests []*request, careful bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.RetryTimeout)
+	defer cancel()
+	attempt := func() (struct{}, error) {
+		err := s.transact(ctx, requests, careful)
+		if isDuplicateEvent(err) && !careful {
+			careful = true
+			g.careful.Store(100)
+			err = s.transact(ctx, requests, careful)
+		}
+		careful = true
+		if err != nil && !isTransient(err) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}
+	_, err := backoff.Retry(ctx, attempt, backoff.WithBackOff(newBackOff()))
+	switch {
+	case err == nil:
+	case len(requests) > 1 && !isTransient(err) && ctx.Err() == nil:
+		for _, r := range requests {
+			g.try(s, []*request{r}, careful)
+		}
+	default:
+		for _, r := range requests {
+			r.err = err
+		}
+	}
+}
+
+var begin, commit = []string{"begin isolation level read committed"}, []string{"commit"}
+
+func (s *Store) transact(ctx context.Context, requests []*request, careful bool) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	// A connection that comes back inside a transaction is closed by the pool,
+	// which rolls back.
+	defer conn.Release()
+	w := &writer{s: s, requests: requests, careful: careful}
+	return w.run(ctx, conn, begin, commit)
+}

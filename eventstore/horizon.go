@@ -1,0 +1,182 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/weir-es/weir"
+)
+
+// horizon is the highest position at or below which nothing can still appear.
+//
+// Positions are drawn in the order of inserting and become visible in the order
+// of committing, so a reader that has seen 102 may not have seen 101. Writers
+// therefore register before they draw (register.sql). With L the last position
+// drawn and F the lowest key registered, read in this order, everything up to
+// min(L, F) is settled: a writer that registers later draws above L; one that
+// registered before holds a key at or below F, or has ended and is visible.
+// Numbers that were rolled back cost nothing, other programs' transactions are
+// not seen, and there is no timeout in it.
+type horizon struct {
+	mu      sync.Mutex
+	at      weir.Position
+	head    weir.Position
+	err     error
+	changed chan struct{} // closed when at moves, and replaced
+	wake    chan struct{}
+}
+
+func (h *horizon) init() {
+	h.changed = make(chan struct{})
+	h.wake = make(chan struct{}, 1)
+}
+
+// poke makes the next look sooner. A lost poke costs one poll.
+func (h *horizon) poke() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *horizon) get() (weir.Position, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at, h.changed
+}
+
+// set moves the horizon, never back.
+func (h *horizon) set(at, head weir.Position, err error) (moved bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+	h.head = max(h.head, head)
+	if err != nil || at <= h.at {
+		return false
+	}
+	h.at = at
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return true
+}
+
+// Horizon is how far the log is complete, as last seen by Run.
+func (s *Store) Horizon() weir.Position {
+	at, _ := s.horizon.get()
+	return at
+}
+
+// Head is the last position drawn and the horizon, and what went wrong when Run
+// last looked, if something did.
+func (s *Store) Head() (head, horizon weir.Position, err error) {
+	s.horizon.mu.Lock()
+	defer s.horizon.mu.Unlock()
+	return s.horizon.head, s.horizon.at, s.horizon.err
+}
+
+// WaitHorizon returns once the horizon is above after, or with the error of ctx.
+func (s *Store) WaitHorizon(ctx context.Context, after weir.Position) (weir.Position, error) {
+	for {
+		at, changed := s.horizon.get()
+		if at > after {
+			return at, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return at, ctx.Err()
+		}
+	}
+}
+
+// Run keeps the horizon up to date until ctx ends: at once after an append of
+// this process, within Poll after one of another (sooner while events come), at
+// most 50 times a second. A database that is away is reported by Head and looked
+// for again. One per store.
+func (s *Store) Run(ctx context.Context) error {
+	pause := newPause(s.config.Poll)
+	for {
+		moved, err := s.look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			s.config.Logger.Warn("cannot read the horizon", "error", err)
+		}
+		if !pause.wait(ctx, s.horizon.wake, moved, err) {
+			return nil
+		}
+	}
+}
+
+// look reads the horizon once.
+func (s *Store) look(ctx context.Context) (moved bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	at, head, err := s.ReadHorizon(ctx)
+	return s.horizon.set(at, head, err), err
+}
+
+// ReadHorizon asks the database for the horizon and the last position drawn. The
+// horizon is the one of this moment; it does not depend on Run.
+func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err error) {
+	if err := s.pool.QueryRow(ctx, s.sql.HorizonHead).Scan(&head); err != nil {
+		return 0, 0, fmt.Errorf("read the last position: %w", err)
+	}
+	if head == s.Horizon() {
+		return head, head, nil // nothing was drawn since
+	}
+	var below *int64
+	if err := s.pool.QueryRow(ctx, s.sql.HorizonFloor, s.lock, int64(head)).Scan(&below); err != nil {
+		return 0, 0, fmt.Errorf("read what is in flight: %w", err)
+	}
+	if below == nil {
+		return head, head, nil
+	}
+	return head - weir.Position(*below), head, nil
+}
+
+// pause spaces the looks: short while events come, longer and longer when none
+// do, and backing off while the database is away.
+type pause struct {
+	idle    time.Duration
+	next    time.Duration
+	backoff *backoff.ExponentialBackOff
+}
+
+func newPause(idle time.Duration) *pause {
+	return &pause{idle: idle, next: rest, backoff: newBackOff()}
+}
+
+// wait returns false when ctx ended.
+func (p *pause) wait(ctx context.Context, wake <-chan struct{}, moved bool, err error) bool {
+	switch {
+	case err != nil:
+		return sleep(ctx, p.backoff.NextBackOff(), nil)
+	case moved:
+		p.next = rest
+	default:
+		p.next = min(p.next*2, p.idle)
+	}
+	p.backoff.Reset()
+	return sleep(ctx, rest, nil) && sleep(ctx, p.next-rest, wake)
+}
+
+// sleep waits for d, less when woken, and reports whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// rest is the least time between two looks.
+const rest = 20 * time.Millisecond

@@ -1,0 +1,109 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir"
+)
+
+// Stale is how long an owner may be silent, by the clock of the database, before
+// its leases may be taken.
+const Stale = 5 * time.Second
+
+// Lease is the right to write for a shard of a scope, until somebody else takes
+// it with a higher epoch.
+type Lease struct {
+	Shard weir.Shard
+	Epoch int64
+}
+
+// Instance is one start of one process.
+type Instance struct {
+	s    *Store
+	id   weir.ID
+	name string
+}
+
+// Join announces a new instance.
+func (s *Store) Join(ctx context.Context, name string) (*Instance, error) {
+	i := &Instance{s: s, id: weir.NewID(), name: name}
+	return i, i.Heartbeat(ctx)
+}
+
+// ID is unique to this start of this process.
+func (i *Instance) ID() weir.ID { return i.id }
+
+// Heartbeat says that the instance lives. Repeat it every second.
+func (i *Instance) Heartbeat(ctx context.Context) error {
+	if _, err := i.s.pool.Exec(ctx, i.s.sql.JoinInstance, [16]byte(i.id), i.name); err != nil {
+		return fmt.Errorf("heartbeat of %s: %w", i.name, err)
+	}
+	return nil
+}
+
+// Claim takes those of the shards that nobody holds or whose owner is stale, and
+// returns them. Those held already are not returned again.
+func (i *Instance) Claim(ctx context.Context, scope string, shards []weir.Shard) ([]Lease, error) {
+	if _, err := i.s.pool.Exec(ctx, i.s.sql.EnsureLeases, scope, shards); err != nil {
+		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
+	}
+	rows, err := i.s.pool.Query(ctx, i.s.sql.ClaimLeases, scope, shards, [16]byte(i.id), Stale)
+	if err != nil {
+		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
+	}
+	leases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lease, err error) {
+		return l, row.Scan(&l.Shard, &l.Epoch)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
+	}
+	return leases, nil
+}
+
+// Leave gives everything back, so that another may take it at once.
+func (i *Instance) Leave(ctx context.Context) error {
+	if _, err := i.s.pool.Exec(ctx, i.s.sql.LeaveInstance, [16]byte(i.id)); err != nil {
+		return fmt.Errorf("leave as %s: %w", i.name, err)
+	}
+	return nil
+}
+
+// Fence guards the writes of a transaction by the leases of one scope.
+type Fence struct {
+	Scope  string
+	Owner  weir.ID
+	Epochs map[weir.Shard]int64
+}
+
+// Guard makes a fence of leases that this instance holds.
+func (i *Instance) Guard(scope string, leases []Lease) Fence {
+	f := Fence{Scope: scope, Owner: i.id, Epochs: map[weir.Shard]int64{}}
+	for _, l := range leases {
+		f.Epochs[l.Shard] = l.Epoch
+	}
+	return f
+}
+
+// QueueFence holds the leases of these shards to the end of the transaction that
+// b belongs to. If one is not ours any more, the batch fails with
+// weir.ErrLeaseLost and the transaction must be rolled back.
+func (s *Store) QueueFence(b *pgx.Batch, f Fence, shards []weir.Shard) {
+	epochs := make([]int64, len(shards))
+	for i, shard := range shards {
+		epochs[i] = f.Epochs[shard]
+	}
+	b.Queue(s.sql.Fence, f.Scope, [16]byte(f.Owner), shards, epochs).Query(func(rows pgx.Rows) error {
+		held := 0
+		for rows.Next() {
+			held++
+		}
+		if rows.Err() == nil && held != len(shards) {
+			return fmt.Errorf("write for %d shards of %s, of which %d are ours: %w", len(shards), f.Scope, held, weir.ErrLeaseLost)
+		}
+		return rows.Err()
+	})
+}

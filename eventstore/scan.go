@@ -1,0 +1,118 @@
+package eventstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir"
+)
+
+// collect reads all events of a query.
+func collect(rows pgx.Rows, err error, size int) ([]weir.Event, error) {
+	if err != nil {
+		return nil, err
+	}
+	events := make([]weir.Event, 0, min(size, pageEvents))
+	for event, err := range scanEvents(rows) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, event)
+	}
+	return events, nil
+}
+
+// scanEvents reads the columns that all statements on events select.
+func scanEvents(rows pgx.Rows) iter.Seq2[weir.Event, error] {
+	return func(yield func(weir.Event, error) bool) {
+		defer rows.Close()
+		var c columns
+		targets := c.targets()
+		types := map[string]string{} // one string per type, not per event
+		for rows.Next() {
+			c = columns{}
+			if err := rows.Scan(targets...); err != nil {
+				yield(weir.Event{}, err)
+				return
+			}
+			event, err := c.event(types)
+			if !yield(event, err) || err != nil {
+				return
+			}
+		}
+		if rows.Err() != nil {
+			yield(weir.Event{}, rows.Err())
+		}
+	}
+}
+
+// columns are the columns of an event, in the order in which they are selected.
+type columns struct {
+	position, version int64
+	stream, name      string
+	id                [16]byte
+	order             *[16]byte
+	data, bytes       []byte
+	content           *string
+	metadata          []byte
+	recorded          time.Time
+	streamID          int64
+	shard             int16
+}
+
+func (c *columns) targets() []any {
+	return []any{&c.position, &c.stream, &c.version, &c.id, &c.order, &c.name,
+		&c.data, &c.bytes, &c.content, &c.metadata, &c.recorded, &c.streamID, &c.shard}
+}
+
+func (c *columns) event(types map[string]string) (weir.Event, error) {
+	name, ok := types[c.name]
+	if !ok {
+		name = c.name
+		types[name] = name
+	}
+	e := weir.Event{
+		Message:  weir.Message{ID: c.id, Stream: weir.StreamID(c.stream), Type: name, Data: c.data},
+		Version:  weir.Version(c.version),
+		Position: weir.Position(c.position),
+		Recorded: c.recorded.UTC(),
+		IsNew:    true,
+	}
+	if c.data == nil {
+		e.Data = c.bytes
+	}
+	if c.order != nil {
+		e.OrderID = *c.order
+	}
+	return e, c.fill(&e.Metadata)
+}
+
+func (c *columns) fill(m *weir.Metadata) error {
+	if c.content != nil {
+		m.ContentType = *c.content
+	}
+	if c.metadata == nil {
+		return nil
+	}
+	if err := json.Unmarshal(c.metadata, m); err != nil {
+		return fmt.Errorf("read metadata of the event at position %d: %w", c.position, err)
+	}
+	return nil
+}
+
+// encodeMetadata is the value of the column metadata: null when there is none.
+func encodeMetadata(m weir.Metadata) *string {
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // texts only
+	}
+	if string(text) == "{}" {
+		return nil
+	}
+	encoded := string(text)
+	return &encoded
+}

@@ -1,0 +1,49 @@
+package eventstore
+
+import (
+	"embed"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// statements holds each file of sql/ with the name of the schema put in.
+type statements struct {
+	Settings, Counts                                   string
+	EnsureStreams, LockStreams, FindEvents             string
+	Register, InsertEvents, AdvanceStreams             string
+	HorizonHead, HorizonFloor                          string
+	Page, Stream, Ranges                               string
+	Checkpoints, Checkpoint                            string
+	JoinInstance, LeaveInstance, SweepInstances        string
+	EnsureLeases, ClaimLeases, Fence                   string
+	InsertDeadLetter, Park, Parked, Unpark             string
+	CreateMigrations, AppliedMigrations, NoteMigration string
+}
+
+// newStatements fills each field from its file: LockStreams from lock_streams.sql.
+func newStatements(schema string) (s statements) {
+	v := reflect.ValueOf(&s).Elem()
+	for i := range v.NumField() {
+		file := "sql/" + strings.ToLower(humps.ReplaceAllString(v.Type().Field(i).Name, "${1}_${2}")) + ".sql"
+		text, err := sqlFiles.ReadFile(file)
+		if err != nil {
+			panic(err) // part of the program: a broken build
+		}
+		v.Field(i).SetString(qualify(string(text), schema))
+	}
+	return s
+}
+
+var humps = regexp.MustCompile(`([a-z])([A-Z])`)
+
+var schemaPrefix = regexp.MustCompile(`\bweir\.`)
+
+func qualify(sql, schema string) string {
+	return schemaPrefix.ReplaceAllLiteralString(sql, pgx.Identifier{schema}.Sanitize()+".")
+}

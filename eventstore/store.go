@@ -1,0 +1,205 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-es/weir"
+)
+
+// Config says where a store is. Only URL or Pool must be given.
+type Config struct {
+	// URL is how to reach PostgreSQL, in any form that pgx takes. The pool is
+	// made with at least 16 connections, since idle ones cost little and a
+	// worker that waits for one costs latency.
+	URL string
+	// Pool is used instead of URL, and never closed by the store.
+	Pool *pgxpool.Pool
+	// Schema is where the tables live. Default "weir". Any name will do.
+	Schema string
+	// Shards is how many groups of streams the store is created with; fixed
+	// from then on. Default weir.DefaultShards.
+	Shards int
+	// Types decode events. Default none: the store itself keeps bytes.
+	Types *weir.Registry
+	// MaxDataBytes is the largest payload. Default weir.MaxDataBytes (1 MiB).
+	MaxDataBytes int
+	// Poll is how often the horizon looks for appends of other processes when
+	// nothing happens. Default 250 ms.
+	Poll time.Duration
+	// ConnectTimeout is how long Open goes on trying a server that is not
+	// there yet. Default 30 s.
+	ConnectTimeout time.Duration
+	// RetryTimeout is how long an append goes on when the database is away or
+	// its answer was lost. Default 15 s.
+	RetryTimeout time.Duration
+	// Logger is told what an operator should know. Default slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Schema = orDefault(c.Schema, "weir")
+	c.Shards = orDefault(c.Shards, weir.DefaultShards)
+	c.MaxDataBytes = orDefault(c.MaxDataBytes, weir.MaxDataBytes)
+	c.Poll = orDefault(c.Poll, 250*time.Millisecond)
+	c.ConnectTimeout = orDefault(c.ConnectTimeout, 30*time.Second)
+	c.RetryTimeout = orDefault(c.RetryTimeout, 15*time.Second)
+	c.Logger = orDefault(c.Logger, slog.Default())
+	return c
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	if value == *new(T) {
+		return otherwise
+	}
+	return value
+}
+
+// Store is an event store in one schema of one database. Safe for concurrent
+// use.
+type Store struct {
+	config Config
+	pool   *pgxpool.Pool
+	own    bool // the pool is ours to close
+	sql    statements
+	lock   int32 // what in-flight locks of this store have in common
+	shards int
+
+	horizon horizon
+	group   group
+	names   *weir.Registry
+}
+
+// Open connects to the store and brings its schema up to date. It goes on trying
+// for ConnectTimeout while the server is not there, and gives up at once on what
+// waiting cannot mend, such as a wrong password. Safe to repeat.
+func Open(ctx context.Context, config Config) (*Store, error) {
+	s, err := prepare(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connect(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if err := s.Migrate(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if err := s.load(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func prepare(config Config) (*Store, error) {
+	s := &Store{config: config.withDefaults(), pool: config.Pool, names: config.Types}
+	s.sql = newStatements(s.config.Schema)
+	s.horizon.init()
+	s.group.init()
+	if s.names == nil {
+		s.names, _ = weir.NewRegistry(nil)
+	}
+	if s.pool != nil {
+		return s, nil
+	}
+	if config.URL == "" {
+		return nil, errors.New("open store: say where PostgreSQL is, by URL or Pool")
+	}
+	pc, err := pgxpool.ParseConfig(config.URL)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	pc.MaxConns = max(pc.MaxConns, 16)
+	pc.ConnConfig.ConnectTimeout = orDefault(pc.ConnConfig.ConnectTimeout, 5*time.Second)
+	pc.PingTimeout = time.Second
+	s.own = true
+	s.pool, err = pgxpool.NewWithConfig(context.Background(), pc)
+	return s, err
+}
+
+// connect waits for the server.
+func (s *Store) connect(ctx context.Context) error {
+	ping := func() (struct{}, error) {
+		err := s.pool.Ping(ctx)
+		if err != nil && !isTransient(err) {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}
+	notify := func(err error, next time.Duration) {
+		s.config.Logger.Warn("waiting for PostgreSQL", "error", err, "retry_after", next)
+	}
+	_, err := backoff.Retry(ctx, ping, backoff.WithBackOff(newBackOff()),
+		backoff.WithMaxElapsedTime(s.config.ConnectTimeout), backoff.WithNotify(notify))
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL (is it running there, and does it accept this user?): %w", err)
+	}
+	return nil
+}
+
+func newBackOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = 50 * time.Millisecond
+	b.MaxInterval = 2 * time.Second
+	return b
+}
+
+// load reads what was fixed when the schema was created.
+func (s *Store) load(ctx context.Context) error {
+	row := s.pool.QueryRow(ctx, s.sql.Settings, pgx.Identifier{s.config.Schema}.Sanitize())
+	if err := row.Scan(&s.shards, &s.lock); err != nil {
+		return fmt.Errorf("read settings of schema %q: %w", s.config.Schema, err)
+	}
+	if s.config.Shards != s.shards && s.config.Shards != weir.DefaultShards {
+		return fmt.Errorf("open store: schema %q was created with %d shards, not %d; the number cannot change", s.config.Schema, s.shards, s.config.Shards)
+	}
+	return nil
+}
+
+// Close closes the pool, unless it was the caller's.
+func (s *Store) Close() {
+	if s.own {
+		s.pool.Close()
+	}
+}
+
+// Pool is the store's connection pool, for the caller's own statements.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Schema is the name of the schema, unquoted.
+func (s *Store) Schema() string { return s.config.Schema }
+
+// Shards is how many groups of streams this store has.
+func (s *Store) Shards() int { return s.shards }
+
+// Types are the registered types.
+func (s *Store) Types() *weir.Registry { return s.names }
+
+// Logger is where the store reports.
+func (s *Store) Logger() *slog.Logger { return s.config.Logger }
+
+// Qualify replaces "weir." before a name by the quoted schema of this store.
+func (s *Store) Qualify(sql string) string { return qualify(sql, s.config.Schema) }
+
+// Counts says how much the store holds.
+type Counts struct {
+	Events  int64
+	Streams int64
+}
+
+// Counts counts events and streams. Cost grows with the number of streams.
+func (s *Store) Counts(ctx context.Context) (c Counts, err error) {
+	if err := s.pool.QueryRow(ctx, s.sql.Counts).Scan(&c.Events, &c.Streams); err != nil {
+		return c, fmt.Errorf("count events: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,202 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir"
+)
+
+// sender sends statements that belong to one transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// writer stores a group of requests in one transaction, in two round trips: lock
+// the streams and see where they are; then, after the plan, register in flight,
+// insert and advance. With careful a lookup of the stored ids stands between.
+type writer struct {
+	s        *Store
+	requests []*request
+	careful  bool
+
+	plan     plan
+	recorded time.Time
+}
+
+// run does it with q. The statements of begin go before the first, those of end
+// after the last: they open and commit a transaction without further round
+// trips, or are empty where the caller has one.
+func (w *writer) run(ctx context.Context, q sender, begin, end []string) error {
+	if err := w.lock(ctx, q, begin); err != nil {
+		return err
+	}
+	if w.careful {
+		if err := w.lookUp(ctx, q); err != nil {
+			return err
+		}
+	}
+	for _, r := range w.requests {
+		r.err = w.plan.add(r)
+	}
+	return w.write(ctx, q, end)
+}
+
+// lock creates missing streams, locks all in the order of their names, and reads
+// their heads.
+func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
+	names, categories, shards := w.streams()
+	w.plan = plan{heads: make(map[weir.StreamID]*head, len(names)), known: map[weir.ID]*weir.Event{}}
+
+	var b pgx.Batch
+	for _, sql := range begin {
+		b.Queue(sql)
+	}
+	b.Queue(w.s.sql.EnsureStreams, names, categories, shards)
+	b.Queue(w.s.sql.LockStreams, names).Query(func(rows pgx.Rows) error {
+		for i := 0; rows.Next(); i++ {
+			h := &head{shard: weir.Shard(shards[i])}
+			var last *[16]byte
+			if err := rows.Scan(&h.id, &h.version, &last, &w.recorded); err != nil {
+				return err
+			}
+			if last != nil {
+				h.last = *last
+			}
+			w.plan.heads[weir.StreamID(names[i])] = h
+		}
+		return rows.Err()
+	})
+	if err := q.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	if len(w.plan.heads) != len(names) {
+		return fmt.Errorf("locked %d of %d streams: somebody deletes streams", len(w.plan.heads), len(names))
+	}
+	return nil
+}
+
+// streams are the distinct streams of the group, sorted by name.
+func (w *writer) streams() (names, categories []string, shards []int16) {
+	set := map[weir.StreamID]struct{}{}
+	for _, r := range w.requests {
+		for _, a := range r.appends {
+			set[a.Stream] = struct{}{}
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(set)) {
+		names = append(names, string(stream))
+		categories = append(categories, stream.Category())
+		shards = append(shards, int16(stream.Shard(w.s.shards)))
+	}
+	return names, categories, shards
+}
+
+func (w *writer) lookUp(ctx context.Context, q sender) error {
+	var ids [][16]byte
+	for _, r := range w.requests {
+		for _, id := range r.ids {
+			ids = append(ids, id)
+		}
+	}
+	var b pgx.Batch
+	b.Queue(w.s.sql.FindEvents, ids).Query(func(rows pgx.Rows) error {
+		for event, err := range scanEvents(rows) {
+			if err != nil {
+				return err
+			}
+			w.plan.known[event.ID] = &event
+		}
+		return nil
+	})
+	return q.SendBatch(ctx, &b).Close()
+}
+
+func (w *writer) write(ctx context.Context, q sender, end []string) error {
+	var b pgx.Batch
+	if len(w.plan.rows) > 0 {
+		w.queueRows(&b)
+	}
+	for _, sql := range end {
+		b.Queue(sql)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return q.SendBatch(ctx, &b).Close()
+}
+
+func (w *writer) queueRows(b *pgx.Batch) {
+	b.Queue(w.s.sql.Register, w.s.lock)
+	b.Queue(w.s.sql.InsertEvents, insertArguments(w.plan.rows)...).Query(func(rows pgx.Rows) error {
+		i := 0
+		for ; rows.Next(); i++ {
+			e := w.plan.rows[i].event
+			if err := rows.Scan(&e.Position); err != nil {
+				return err
+			}
+			e.Recorded = w.recorded.UTC()
+		}
+		if rows.Err() == nil && i != len(w.plan.rows) {
+			return errors.New("the database stored fewer events than it was given")
+		}
+		return rows.Err()
+	})
+	b.Queue(w.s.sql.AdvanceStreams, advanceArguments(w.plan.heads)...)
+}
+
+// insertArguments are the columns of the rows.
+func insertArguments(rows []row) []any {
+	n := len(rows)
+	streams, versions := make([]int64, n), make([]int64, n)
+	ids, orders := make([][16]byte, n), make([]*[16]byte, n)
+	shards, types := make([]int16, n), make([]string, n)
+	data, raw := make([]*string, n), make([][]byte, n)
+	contents, metadata := make([]*string, n), make([]*string, n)
+	for i, r := range rows {
+		e := r.event
+		streams[i], versions[i], ids[i] = r.head.id, int64(e.Version), e.ID
+		shards[i], types[i] = int16(r.head.shard), e.Type
+		if e.OrderID != (weir.ID{}) {
+			orders[i] = (*[16]byte)(&e.OrderID)
+		}
+		data[i], raw[i] = payload(e)
+		contents[i], metadata[i] = notEmpty(e.Metadata.ContentType), encodeMetadata(e.Metadata)
+	}
+	return []any{streams, versions, ids, orders, shards, types, data, raw, contents, metadata}
+}
+
+// payload is the value of the column data, or of bytes.
+func payload(e *weir.Event) (*string, []byte) {
+	if !e.Metadata.IsJSON() {
+		return nil, append(make([]byte, 0, len(e.Data)), e.Data...) // never null
+	}
+	text := string(e.Data)
+	return &text, nil
+}
+
+func notEmpty(text string) *string {
+	if text == "" || text == weir.ContentTypeJSON {
+		return nil
+	}
+	return &text
+}
+
+func advanceArguments(heads map[weir.StreamID]*head) []any {
+	var ids, versions []int64
+	var lasts [][16]byte
+	for _, h := range heads {
+		if h.moved {
+			ids = append(ids, h.id)
+			versions = append(versions, int64(h.version))
+			lasts = append(lasts, h.last)
+		}
+	}
+	return []any{ids, versions, lasts}
+}

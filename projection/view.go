@@ -1,0 +1,174 @@
+package projection
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+)
+
+// Evolver is a state that an event turns into the next. Evolve must not keep or
+// change what the receiver shares with its copies (maps, slices), must depend on
+// nothing but its arguments, and returns the receiver for events it does not
+// know. A state with a method Deleted() bool that returns true has no row.
+type Evolver[S any] interface {
+	Evolve(event any) S
+}
+
+// View folds events into one row per key, in the table view_<Name> of the store's
+// schema: key, state (the JSON of S), version, event_id, position, updated_at. The
+// table is the user's to query and to index.
+//
+// Each event is applied once: the row's version (ByStream) or position (By) is the
+// ledger, written in the transaction of the checkpoint.
+type View[S Evolver[S]] struct {
+	// Name is 1 to 48 of a-z, 0-9 and _.
+	Name string
+	// Key is ByStream, or By of a function. Default ByStream.
+	Key Key
+	// Types limits the view to these event types. Default: every type that the
+	// application registered. Events of other types touch no row.
+	Types []string
+}
+
+// ProjectionName returns Name.
+func (v View[S]) ProjectionName() string { return v.Name }
+
+// FollowsWholeLog is true for views that are not keyed by stream.
+func (v View[S]) FollowsWholeLog() bool { return !v.Key.byStream() }
+
+func (v View[S]) handles(name string) bool { return typeSet(v.Types).has(name) }
+
+var (
+	//go:embed sql/create_view.sql
+	createView string
+	//go:embed sql/load_rows.sql
+	loadRows string
+	//go:embed sql/write_rows.sql
+	writeRows string
+	//go:embed sql/get_row.sql
+	getRow string
+	//go:embed sql/all_rows.sql
+	allRows string
+)
+
+// sql puts the names of the schema and of the table in.
+func (v View[S]) sql(s *eventstore.Store, text string) string {
+	return strings.ReplaceAll(s.Qualify(text), "view_name", "view_"+v.Name)
+}
+
+// Prepare creates the table if it is not there.
+func (v View[S]) Prepare(ctx context.Context, s *eventstore.Store) error {
+	if err := checkName(v.Name); err != nil {
+		return err
+	}
+	if there, err := v.exists(ctx, s); there || err != nil {
+		return err
+	}
+	if _, err := s.Pool().Exec(ctx, v.sql(s, createView)); err != nil {
+		return fmt.Errorf("create the table of view %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// exists asks first, so that a role without the right to create can run.
+func (v View[S]) exists(ctx context.Context, s *eventstore.Store) (there bool, err error) {
+	row := s.Pool().QueryRow(ctx, "select to_regclass($1) is not null", v.sql(s, "weir.view_name"))
+	if err := row.Scan(&there); err != nil {
+		return false, fmt.Errorf("look for the table of view %s: %w", v.Name, err)
+	}
+	return there, nil
+}
+
+// Row is a row of a view with what the engine knows about it.
+type Row[S any] struct {
+	Key   string
+	State S
+	// Version is the highest version applied (ByStream), or how many events
+	// made the row (By).
+	Version weir.Version
+	// EventID is the highest order id applied.
+	EventID weir.ID
+	// Position is the highest position applied.
+	Position  weir.Position
+	UpdatedAt time.Time
+}
+
+// Get reads the state of one row, or gives weir.ErrNotFound.
+func (v View[S]) Get(ctx context.Context, s *eventstore.Store, key string) (state S, err error) {
+	row, err := v.Row(ctx, s, key)
+	return row.State, err
+}
+
+// Row reads one row, or gives weir.ErrNotFound.
+func (v View[S]) Row(ctx context.Context, s *eventstore.Store, key string) (Row[S], error) {
+	rows, err := s.Pool().Query(ctx, v.sql(s, getRow), key)
+	if err != nil {
+		return Row[S]{}, fmt.Errorf("get %q of view %s: %w", key, v.Name, err)
+	}
+	row, err := pgx.CollectExactlyOneRow(rows, scanRow[S])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = weir.ErrNotFound
+	}
+	if err != nil {
+		return Row[S]{}, fmt.Errorf("get %q of view %s: %w", key, v.Name, err)
+	}
+	return row, nil
+}
+
+// pageRows is how many rows All reads at a time.
+const pageRows = 1000
+
+// All reads every row in the order of keys. It holds one page in memory and no
+// connection while the loop runs, so it is no snapshot: rows may change between
+// pages.
+func (v View[S]) All(ctx context.Context, s *eventstore.Store) iter.Seq2[Row[S], error] {
+	return func(yield func(Row[S], error) bool) {
+		after, first := "", true
+		for {
+			page, err := v.page(ctx, s, after, first)
+			if err != nil {
+				yield(Row[S]{}, fmt.Errorf("read view %s after %q: %w", v.Name, after, err))
+				return
+			}
+			for _, row := range page {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if len(page) < pageRows {
+				return
+			}
+			after, first = page[len(page)-1].Key, false
+		}
+	}
+}
+
+func (v View[S]) page(ctx context.Context, s *eventstore.Store, after string, first bool) ([]Row[S], error) {
+	rows, err := s.Pool().Query(ctx, v.sql(s, allRows), after, first, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanRow[S])
+}
+
+func scanRow[S any](from pgx.CollectableRow) (row Row[S], err error) {
+	var state []byte
+	var id *[16]byte
+	if err := from.Scan(&row.Key, &state, &row.Version, &id, &row.Position, &row.UpdatedAt); err != nil {
+		return row, err
+	}
+	if id != nil {
+		row.EventID = *id
+	}
+	return row, json.Unmarshal(state, &row.State)
+}

@@ -1,0 +1,393 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+)
+
+// Worker runs one projection over the shards that its fence holds. A batch is one
+// transaction: fence, read rows, fold, write rows, move the checkpoint.
+type Worker struct {
+	Store      *eventstore.Store
+	Projection Projection
+	// Fence holds the leases; its shards are what the worker follows.
+	Fence eventstore.Fence
+	// Limit is the most events of one batch. Default 1000.
+	Limit int
+
+	// Owned by Run.
+	at      weir.Position                // everything at or below is applied
+	done    map[weir.Shard]weir.Position // what each shard had when Run began
+	doneTo  weir.Position                // the highest of these
+	marked  weir.Position                // the checkpoint of every shard is at least here
+	markedA time.Time
+	parked  map[weir.StreamID]bool
+	count   Counts // of the batch under way
+
+	mu       sync.Mutex
+	progress Progress
+	changed  chan struct{}
+}
+
+// Counts are what a worker did since it began.
+type Counts struct {
+	Batches    int64 // transactions
+	Applied    int64 // events of handled types
+	Inversions int64 // events that sorted below what their row had seen
+	Rewinds    int64 // rows folded again from their stream
+	Replayed   int64 // events folded again by rewinds
+	Skipped    int64 // rows that were not written, since a newer version was there
+	Parked     int64 // streams stopped at a failing event
+}
+
+// Progress says where a worker is and what it did.
+type Progress struct {
+	At weir.Position
+	Counts
+	// Err is why it does not move, if it does not.
+	Err error
+}
+
+func (c *Counts) add(o Counts) {
+	c.Batches += o.Batches
+	c.Applied += o.Applied
+	c.Inversions += o.Inversions
+	c.Rewinds += o.Rewinds
+	c.Replayed += o.Replayed
+	c.Skipped += o.Skipped
+	c.Parked += o.Parked
+}
+
+// Progress is safe to call while Run runs.
+func (w *Worker) Progress() Progress {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.progress
+}
+
+// Wait returns once everything at or below position is applied, or with the error
+// of ctx.
+func (w *Worker) Wait(ctx context.Context, position weir.Position) error {
+	for {
+		w.mu.Lock()
+		at, changed := w.progress.At, w.signal()
+		w.mu.Unlock()
+		if at >= position {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// signal is closed at the next change. The lock is held.
+func (w *Worker) signal() chan struct{} {
+	if w.changed == nil {
+		w.changed = make(chan struct{})
+	}
+	return w.changed
+}
+
+// report publishes where Run is.
+func (w *Worker) report(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress.At, w.progress.Err = w.at, err
+	close(w.signal())
+	w.changed = nil
+}
+
+// markEvery is how often the checkpoints of quiet shards are moved, so that a
+// restart does not read what is known to hold nothing for them.
+const markEvery = time.Second
+
+// Run applies events until ctx ends; then it returns nil. It returns
+// weir.ErrLeaseLost when another owner took over, and nothing was written then.
+// Anything that time may mend is tried again.
+func (w *Worker) Run(ctx context.Context) error {
+	err := w.retry(ctx, w.resume)
+	for err == nil {
+		err = w.cycle(ctx)
+	}
+	if ctx.Err() != nil && !errors.Is(err, weir.ErrLeaseLost) {
+		w.leave(ctx)
+		return nil
+	}
+	w.report(err)
+	return fmt.Errorf("run projection %s: %w", w.Projection.ProjectionName(), err)
+}
+
+// leave notes how far quiet shards have come, for the next owner's sake.
+func (w *Worker) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := w.mark(ctx); err != nil {
+		w.Store.Logger().Debug("checkpoint at stop", "projection", w.Projection.ProjectionName(), "error", err)
+	}
+}
+
+// resume reads the checkpoints and what is parked.
+func (w *Worker) resume(ctx context.Context) error {
+	name := w.Projection.ProjectionName()
+	done, err := w.Store.Checkpoints(ctx, name)
+	if err != nil {
+		return err
+	}
+	parked, err := w.Store.Parked(ctx, name)
+	if err != nil {
+		return err
+	}
+	w.parked = map[weir.StreamID]bool{}
+	for _, p := range parked {
+		w.parked[p.Stream] = true
+	}
+	w.done, w.doneTo = done, 0
+	for i, shard := range w.shards() {
+		w.doneTo = max(w.doneTo, done[shard])
+		if i == 0 || done[shard] < w.at {
+			w.at = done[shard]
+		}
+	}
+	w.marked, w.markedA = w.at, time.Now()
+	w.report(nil)
+	return nil
+}
+
+// shards are those of the fence, sorted.
+func (w *Worker) shards() []weir.Shard {
+	var shards []weir.Shard
+	for shard := range w.Fence.Epochs {
+		shards = append(shards, shard)
+	}
+	slices.Sort(shards)
+	return shards
+}
+
+// cycle waits for events, reads a page and applies it.
+func (w *Worker) cycle(ctx context.Context) error {
+	horizon, err := w.next(ctx)
+	if err != nil {
+		return err
+	}
+	if horizon == w.at {
+		return w.retry(ctx, w.mark)
+	}
+	var page []weir.Event
+	err = w.retry(ctx, func(ctx context.Context) (err error) {
+		page, err = w.Store.Page(ctx, w.at, horizon, w.filter(), w.limit())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	to := horizon
+	if len(page) == w.limit() {
+		to = page[len(page)-1].Position
+	}
+	if err := w.apply(ctx, w.decode(w.unseen(page)), to); err != nil {
+		return err
+	}
+	w.at = to
+	w.report(nil)
+	return nil
+}
+
+// next is the horizon once it is above w.at, or w.at when it is time to mark.
+func (w *Worker) next(ctx context.Context) (weir.Position, error) {
+	if w.marked == w.at {
+		return w.Store.WaitHorizon(ctx, w.at)
+	}
+	soon, cancel := context.WithDeadline(ctx, w.markedA.Add(markEvery))
+	defer cancel()
+	at, err := w.Store.WaitHorizon(soon, w.at)
+	if err != nil && ctx.Err() == nil {
+		return w.at, nil
+	}
+	return at, err
+}
+
+func (w *Worker) limit() int {
+	if w.Limit == 0 {
+		return 1000
+	}
+	return w.Limit
+}
+
+// filter are the shards to read, nil for all.
+func (w *Worker) filter() []weir.Shard {
+	shards := w.shards()
+	if w.Projection.FollowsWholeLog() || len(shards) == w.Store.Shards() {
+		return nil
+	}
+	return shards
+}
+
+// unseen drops what a shard had applied before Run began.
+func (w *Worker) unseen(page []weir.Event) []weir.Event {
+	if w.at >= w.doneTo {
+		return page
+	}
+	return slices.DeleteFunc(page, func(e weir.Event) bool { return e.Position <= w.done[w.shardOf(e)] })
+}
+
+func (w *Worker) shardOf(e weir.Event) weir.Shard {
+	if w.Projection.FollowsWholeLog() {
+		return eventstore.WholeLog
+	}
+	return e.Stream.Shard(w.Store.Shards())
+}
+
+// decode makes items of events, on all cores: decoding is the largest part of
+// catching up.
+func (w *Worker) decode(events []weir.Event) []item {
+	items := make([]item, len(events))
+	const chunk = 128
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for from := 0; from < len(events); from += chunk {
+		to := min(from+chunk, len(events))
+		g.Go(func() error {
+			for i := from; i < to; i++ {
+				items[i] = w.item(events[i])
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	return items
+}
+
+// item decodes an event if the projection wants it. Types that nobody registered
+// are not wanted.
+func (w *Worker) item(e weir.Event) item {
+	i := item{Event: e}
+	if !w.Projection.handles(e.Type) || !w.Store.Types().Knows(e.Type) {
+		return i
+	}
+	i.handled = true
+	i.value, i.err = w.Store.Types().Decode(e.Message)
+	return i
+}
+
+// persist applies items and moves the checkpoint to to, in one transaction.
+// Without anything to apply the checkpoint moves later, with mark.
+func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) error {
+	w.count = Counts{}
+	shards := w.touched(items)
+	if len(shards) == 0 {
+		return nil
+	}
+	step := w.Projection.begin(w, slices.Clone(items))
+	if err := w.transact(ctx, shards, to, step); err != nil {
+		return err
+	}
+	w.count.Batches++
+	for _, i := range items {
+		if i.handled {
+			w.count.Applied++
+		}
+	}
+	w.commitCounts()
+	return nil
+}
+
+func (w *Worker) commitCounts() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress.Counts.add(w.count)
+}
+
+// touched are the shards with something to apply.
+func (w *Worker) touched(items []item) []weir.Shard {
+	set := map[weir.Shard]bool{}
+	var last weir.StreamID
+	for _, i := range items {
+		if !i.handled || i.Stream == last {
+			continue
+		}
+		last = i.Stream
+		set[w.shardOf(i.Event)] = true
+	}
+	var shards []weir.Shard
+	for shard := range set {
+		shards = append(shards, shard)
+	}
+	slices.Sort(shards)
+	return shards
+}
+
+// transact runs a step between the fence and the checkpoint.
+func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Position, s step) error {
+	conn, err := w.Store.Pool().Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+
+	var reads, writes pgx.Batch
+	reads.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	w.Store.QueueFence(&reads, w.Fence, shards)
+	s.queueReads(&reads)
+	results := conn.SendBatch(ctx, &reads)
+	tx := results.Tx()
+	defer rollback(ctx, tx)
+	if err := results.Close(); err != nil {
+		return err
+	}
+	if err := s.finish(ctx, tx, &writes); err != nil {
+		return err
+	}
+	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to)
+	if err := tx.SendBatch(ctx, &writes).Close(); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// rollback does not depend on the context that was just cancelled.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	tx.Rollback(ctx)
+}
+
+// noStep changes nothing but the checkpoint.
+type noStep struct{}
+
+func (noStep) queueReads(*pgx.Batch)                            {}
+func (noStep) finish(context.Context, pgx.Tx, *pgx.Batch) error { return nil }
+
+// mark moves the checkpoints of all shards to where the worker is.
+func (w *Worker) mark(ctx context.Context) error {
+	if w.marked == w.at {
+		return nil
+	}
+	if err := w.transact(ctx, w.shards(), w.at, noStep{}); err != nil {
+		return err
+	}
+	w.marked, w.markedA = w.at, time.Now()
+	return nil
+}
+
+// expectRows counts the rows that a guarded write passed over.
+func (w *Worker) expectRows(n int) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		w.count.Skipped += int64(n) - tag.RowsAffected()
+		return nil
+	}
+}
