@@ -1,0 +1,524 @@
+package transport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/weir-es/weir"
+)
+
+const (
+	// pullExpires is how long the broker holds a request that it cannot fill.
+	pullExpires = 30 * time.Second
+	// heartbeat is how often the broker says that it still holds a request;
+	// after two and a half without one the session is begun anew.
+	heartbeat = 5 * time.Second
+	// apiWait is how long an answer of the broker's API may take.
+	apiWait = 5 * time.Second
+	// pullBytes is how much one shard may have in the client's hands, in bytes,
+	// where messages are large.
+	pullBytes = 16 << 20
+
+	firstSessionWait = 50 * time.Millisecond
+	lastSessionWait  = 2 * time.Second
+)
+
+// Delivery is a message that the broker has given to this receiver.
+type Delivery struct {
+	// Message is what was published, if Err is nil.
+	Message weir.Message
+	// Err says why the message cannot be read: an *UnreadableError. Keep what
+	// it holds, then ack.
+	Err error
+	// Subject, Header and Data are the message as it came.
+	Subject string
+	Header  nats.Header
+	Data    []byte
+	// Shard is where it was received.
+	Shard weir.Shard
+	// Sequence is its place in the ingest stream.
+	Sequence uint64
+	// Stored is when the broker stored it, by the broker's clock.
+	Stored time.Time
+	// Redelivered is true if the broker knows that it gave the message out
+	// before. A false says nothing.
+	Redelivered bool
+
+	held *held
+
+	// Guarded by held.mu.
+	reply   string    // where acks and extensions go
+	session int       // in which the broker gave it out last
+	touched time.Time // when it was given out or extended
+	acked   bool      // by the caller; the broker has not heard yet
+}
+
+// Ack tells the broker that the message is stored: call it after the commit and
+// never before. It does not wait. An ack that is lost, also one that returns an
+// error, is harmless: the message comes again. Safe to repeat, from any
+// goroutine, and after Receive has returned.
+func (d *Delivery) Ack() error { return d.held.ack(d) }
+
+// Release gives the message back without acknowledging it: it is extended no
+// longer and comes again, at the latest when somebody next receives the shard.
+func (d *Delivery) Release() { d.held.release(d) }
+
+// receiver is one Receive.
+type receiver struct {
+	conn     *Conn
+	shard    weir.Shard
+	consumer string
+	deliver  func(*Delivery)
+	held     *held
+	denied   chan error // what the server forbids us
+
+	// Owned by run.
+	created time.Time // of the consumer; another one is another consumer
+	highest uint64    // sequence seen
+}
+
+// Receive gives the messages of a shard to deliver, one after the other in the
+// order of the broker, until ctx ends; then it delivers what the client already
+// holds and returns nil. The stream must be declared and nobody else may receive
+// the shard.
+//
+// deliver should only enqueue: while it blocks nothing more is asked for. The
+// caller acks each Delivery after its commit, also after Receive has returned;
+// until then the broker is kept from giving it out again. A message may come
+// twice.
+//
+// It first resets the consumer to its ack floor, and does so again after a lost
+// connection: what an earlier owner or the broken connection left un-acked comes
+// at once and in order. What this call has already delivered is not delivered
+// again.
+//
+// A *GoneError says that the stream or consumer was deleted or replaced: Declare
+// and call again. A connection that is lost is waited for.
+func (c *Conn) Receive(ctx context.Context, shard weir.Shard, deliver func(*Delivery)) error {
+	if shard < 0 || int(shard) >= c.config.Shards {
+		return fmt.Errorf("receive shard %d: there are %d", shard, c.config.Shards)
+	}
+	r := &receiver{
+		conn:     c,
+		shard:    shard,
+		consumer: c.names.consumer(shard),
+		deliver:  deliver,
+		held:     newHeld(c),
+		denied:   make(chan error, 1),
+	}
+	if err := c.enter(r); err != nil {
+		return err
+	}
+	defer c.leave(r)
+	return r.run(ctx)
+}
+
+// enter registers a receiver and starts the extending of its deliveries, which
+// goes on after Receive until all are acked or the connection is closed.
+func (c *Conn) enter(r *receiver) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		return ErrClosed
+	}
+	c.receivers[r] = struct{}{}
+	c.parts.Go(func() { r.held.extend(c.config.AckWait/3, c.life.Done()) })
+	return nil
+}
+
+func (c *Conn) leave(r *receiver) {
+	c.mu.Lock()
+	delete(c.receivers, r)
+	c.mu.Unlock()
+	r.held.leave()
+}
+
+// deny tells the receiver that the server forbids a subject that it needs.
+func (r *receiver) deny(subject string, err error) {
+	if subject != r.api("RESET") && subject != r.api("MSG.NEXT") && !strings.HasPrefix(subject, r.inboxPrefix()) {
+		return
+	}
+	select {
+	case r.denied <- err:
+	default:
+	}
+}
+
+// inboxPrefix begins every inbox of the connection.
+func (r *receiver) inboxPrefix() string {
+	prefix := r.conn.nats.Opts.InboxPrefix
+	if prefix == "" {
+		prefix = "_INBOX"
+	}
+	return prefix + "."
+}
+
+func (r *receiver) api(verb string) string {
+	return "$JS.API.CONSUMER." + verb + "." + r.conn.names.stream() + "." + r.consumer
+}
+
+// run keeps a session going until ctx ends or there is nothing to receive from.
+func (r *receiver) run(ctx context.Context) error {
+	ctx, cancel := r.conn.untilClosed(ctx)
+	defer cancel()
+	wait := firstSessionWait
+	for {
+		began := time.Now()
+		err := r.session(ctx)
+		var again *sessionError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.As(err, &again):
+			r.held.void()
+			return fmt.Errorf("receive shard %d: %w", r.shard, err)
+		}
+		r.conn.log.Debug("receive again", "shard", r.shard, "reason", again.reason)
+		if time.Since(began) > lastSessionWait {
+			wait = firstSessionWait
+		}
+		pause(ctx, jitter(wait))
+		wait = min(2*wait, lastSessionWait)
+	}
+}
+
+// untilClosed ends ctx also when the connection is closed.
+func (c *Conn) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// sessionError ends a session and begins another.
+type sessionError struct{ reason string }
+
+func (e *sessionError) Error() string { return e.reason }
+
+// session receives over one unbroken connection.
+func (r *receiver) session(ctx context.Context) error {
+	change := r.conn.change()
+	if !r.conn.Connected() {
+		return r.awaitConnection(ctx, change)
+	}
+	s := &session{
+		receiver:   r,
+		reconnects: r.conn.reconnects(),
+		change:     change,
+		arrivals:   make(chan arrival, r.conn.config.Prefetch+64),
+		closed:     make(chan struct{}),
+	}
+	s.number = r.held.begin(s.reconnects)
+	if err := r.reset(ctx); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+func (r *receiver) awaitConnection(ctx context.Context, change <-chan struct{}) error {
+	select {
+	case <-change:
+	case <-ctx.Done():
+	}
+	if r.conn.nats.IsClosed() {
+		return nats.ErrConnectionClosed
+	}
+	return &sessionError{"connection lost"}
+}
+
+// reset takes the consumer back to its ack floor, so that everything un-acked
+// comes again in order, and makes sure that it is the consumer we knew.
+func (r *receiver) reset(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiWait)
+	defer cancel()
+	last, err := r.lastSequence(ctx)
+	if err != nil {
+		return r.trouble(ctx, err)
+	}
+	info, err := r.conn.js.ResetConsumer(ctx, r.conn.names.stream(), r.consumer)
+	if err != nil {
+		return r.trouble(ctx, err)
+	}
+	switch {
+	case !r.created.IsZero() && !r.created.Equal(info.Created):
+		return r.gone("was replaced", nil)
+	case r.highest > last:
+		return r.gone("went back to an earlier state", nil)
+	}
+	r.created = info.Created
+	if info.ResetSeq > last+1 {
+		return r.rewind(ctx, info.ResetSeq, last)
+	}
+	return nil
+}
+
+// rewind mends a consumer whose ack floor is beyond the end of its stream, as
+// after a restore of older files: it would skip what is published next.
+func (r *receiver) rewind(ctx context.Context, floor, last uint64) error {
+	r.conn.log.Warn("consumer is ahead of its stream, begins anew", "consumer", r.consumer, "floor", floor, "last", last)
+	if _, err := r.conn.js.ResetConsumerToSequence(ctx, r.conn.names.stream(), r.consumer, 1); err != nil {
+		return r.trouble(ctx, err)
+	}
+	return nil
+}
+
+func (r *receiver) lastSequence(ctx context.Context) (uint64, error) {
+	stream, err := r.conn.js.Stream(ctx, r.conn.names.stream())
+	if err != nil {
+		return 0, err
+	}
+	return stream.CachedInfo().State.LastSeq, nil
+}
+
+// trouble decides what an error of the broker's API means for the session.
+func (r *receiver) trouble(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		return r.gone("is not there", err)
+	case errors.Is(err, nats.ErrNoResponders) && r.exists(ctx) == nil:
+		return &sessionError{"the broker has nobody for the consumer yet"}
+	}
+	select {
+	case denied := <-r.denied:
+		return denied
+	default:
+	}
+	if subject, ok := forbidden(r.conn.nats.LastError()); ok && strings.Contains(subject, r.conn.names.stream()) {
+		return r.conn.nats.LastError()
+	}
+	return &sessionError{err.Error()}
+}
+
+// exists asks for the consumer. Where nobody answers for it, it may be gone or
+// only without a leader.
+func (r *receiver) exists(ctx context.Context) error {
+	_, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer)
+	return err
+}
+
+func (r *receiver) gone(reason string, err error) error {
+	return &GoneError{r.conn.names.stream() + " consumer " + r.consumer, reason, err}
+}
+
+// session is the receiving between two resets.
+type session struct {
+	*receiver
+	number     int
+	reconnects uint64
+	change     <-chan struct{}
+	sub        *nats.Subscription
+	arrivals   chan arrival
+	closed     chan struct{} // when the subscription calls back no more
+	seen       atomic.Int64  // when something arrived last, unix nanoseconds
+
+	// Owned by run.
+	asked int // messages asked for and not delivered
+}
+
+// arrival is a delivery, or what the broker says about a request.
+type arrival struct {
+	delivery *Delivery
+	err      error // ends the session
+	unfilled int   // messages asked for that do not come
+}
+
+func (s *session) run(ctx context.Context) (err error) {
+	if s.sub, err = s.conn.nats.Subscribe(s.conn.nats.NewInbox(), s.arrive); err != nil {
+		return &sessionError{err.Error()}
+	}
+	s.sub.SetClosedHandler(func(string) { close(s.closed) })
+	_ = s.sub.SetPendingLimits(-1, -1) // bounded by what we ask for
+	err = s.receive(ctx)
+	s.drain(err == nil)
+	return err
+}
+
+// receive delivers until ctx ends or the session is broken.
+func (s *session) receive(ctx context.Context) error {
+	silence := heartbeat * 5 / 2
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for {
+		if err := s.pull(); err != nil {
+			return err
+		}
+		select {
+		case a := <-s.arrivals:
+			if err := s.take(a); err != nil {
+				return err
+			}
+		case <-timer.C:
+			if len(s.arrivals) == 0 && s.silentFor() > silence {
+				return &sessionError{"the broker is silent"}
+			}
+			timer.Reset(silence)
+		case <-s.change:
+			if s.change = s.conn.change(); !s.unbroken() {
+				return &sessionError{"connection lost"}
+			}
+		case err := <-s.denied:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *session) unbroken() bool {
+	return s.conn.Connected() && s.conn.reconnects() == s.reconnects
+}
+
+func (s *session) silentFor() time.Duration {
+	return time.Since(time.Unix(0, s.seen.Load()))
+}
+
+// pull asks for more when half of what was asked for has been delivered. Small
+// requests, so that a blocked caller holds little.
+func (s *session) pull() error {
+	most := s.conn.config.Prefetch
+	if s.asked > most/2 {
+		return nil
+	}
+	request, err := json.Marshal(map[string]any{
+		"batch": most - s.asked, "expires": pullExpires, "idle_heartbeat": heartbeat,
+		"max_bytes": max(pullBytes, 2*s.conn.nats.MaxPayload()),
+	})
+	if err != nil {
+		return err
+	}
+	s.asked = most
+	s.seen.Store(time.Now().UnixNano())
+	if err := s.conn.nats.PublishRequest(s.api("MSG.NEXT"), s.sub.Subject, request); err != nil {
+		return &sessionError{err.Error()}
+	}
+	return nil
+}
+
+// take handles one arrival in the goroutine of the caller.
+func (s *session) take(a arrival) error {
+	if a.delivery != nil {
+		s.asked--
+		s.highest = max(s.highest, a.delivery.Sequence)
+		s.receiver.deliver(a.delivery)
+		return nil
+	}
+	s.asked = max(0, s.asked-a.unfilled)
+	return a.err
+}
+
+// drain delivers what has arrived. While the connection stands it first lets the
+// broker finish what is on its way.
+func (s *session) drain(gently bool) {
+	if gently && s.unbroken() {
+		_ = s.sub.Drain()
+	} else {
+		_ = s.sub.Unsubscribe()
+	}
+	limit := time.NewTimer(drainTimeout)
+	defer limit.Stop()
+	for {
+		select {
+		case a := <-s.arrivals:
+			_ = s.take(a)
+		case <-limit.C:
+			_ = s.sub.Unsubscribe()
+		case <-s.closed:
+			s.rest()
+			return
+		}
+	}
+}
+
+func (s *session) rest() {
+	for {
+		select {
+		case a := <-s.arrivals:
+			_ = s.take(a)
+		default:
+			return
+		}
+	}
+}
+
+// arrive is called by the client for everything the broker sends. It does not
+// block: there is room for all that was asked for.
+func (s *session) arrive(m *nats.Msg) {
+	s.seen.Store(time.Now().UnixNano())
+	if len(m.Data) == 0 && m.Header.Get("Status") != "" && m.Reply == "" {
+		s.arriveStatus(m)
+		return
+	}
+	d, err := s.read(m)
+	if err != nil {
+		s.arrivals <- arrival{err: &sessionError{err.Error()}}
+		return
+	}
+	known, err := s.held.add(d)
+	switch {
+	case err != nil:
+		s.arrivals <- arrival{err: s.gone("was replaced", err)}
+	case known:
+		s.arrivals <- arrival{unfilled: 1}
+	default:
+		s.arrivals <- arrival{delivery: d}
+	}
+}
+
+// arriveStatus handles what the broker says about a request.
+func (s *session) arriveStatus(m *nats.Msg) {
+	code, text := m.Header.Get("Status"), m.Header.Get("Description")
+	unfilled, _ := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+	switch {
+	case code == "100": // heartbeat
+	case code == "408", code == "409" && unfilled > 0:
+		s.arrivals <- arrival{unfilled: unfilled}
+	case code == "409" && strings.Contains(strings.ToLower(text), "deleted"):
+		s.arrivals <- arrival{err: s.gone("was deleted", nil)}
+	case code == "400":
+		s.arrivals <- arrival{err: fmt.Errorf("pull from %s: %s", s.consumer, text)}
+	default:
+		s.arrivals <- arrival{err: &sessionError{"the broker says " + code + " " + text}}
+	}
+}
+
+// read makes a Delivery of what the broker sent.
+func (s *session) read(m *nats.Msg) (*Delivery, error) {
+	about, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("a message without acknowledgement subject on %q", m.Subject)
+	}
+	d := &Delivery{
+		Subject:     m.Subject,
+		Header:      m.Header,
+		Data:        m.Data,
+		Shard:       s.shard,
+		Sequence:    about.Sequence.Stream,
+		Stored:      about.Timestamp,
+		Redelivered: about.NumDelivered > 1,
+		held:        s.held,
+		reply:       m.Reply,
+		session:     s.number,
+		touched:     time.Now(),
+	}
+	if d.Message, err = s.conn.names.message(m); err != nil {
+		d.Err = &UnreadableError{m.Subject, m.Header, m.Data, err}
+	}
+	return d, nil
+}
+
+// message reads a message of ours.
+func (n names) message(m *nats.Msg) (weir.Message, error) {
+	stream, err := n.parse(m.Subject)
+	if err != nil {
+		return weir.Message{}, err
+	}
+	return decode(stream, m.Header, m.Data)
+}
