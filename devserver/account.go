@@ -42,8 +42,16 @@ func parseAccount(u *user.User) (*account, error) {
 	return &account{uid, gid}, nil
 }
 
-// own gives the account dir and everything in it.
+// own gives the account dir.
 func (a *account) own(dir string) error {
+	if a == nil {
+		return nil
+	}
+	return os.Lchown(dir, a.uid, a.gid)
+}
+
+// ownAll gives the account dir and everything in it.
+func (a *account) ownAll(dir string) error {
 	if a == nil {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package devserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +94,9 @@ func (f finder) find(ctx context.Context) (binaries, error) {
 			unfit = append(unfit, err)
 		}
 	}
+	if ctx.Err() != nil {
+		return binaries{}, fmt.Errorf("look for PostgreSQL: %w", context.Cause(ctx))
+	}
 	dir, err := f.download(ctx)
 	if err != nil {
 		return binaries{}, &NoPostgresError{Unfit: unfit, Download: err}
@@ -110,7 +112,7 @@ func (f finder) candidates(ctx context.Context) []string {
 	}
 	for _, place := range f.places {
 		found, _ := filepath.Glob(place)
-		slices.SortFunc(found, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+		slices.SortFunc(found, func(a, b string) int { return slices.Compare(numbersIn(b), numbersIn(a)) })
 		dirs = append(dirs, found...)
 	}
 	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == "" })
@@ -142,11 +144,14 @@ func (f finder) configured(ctx context.Context, dir string) string {
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// number returns the first number in the path of a directory, which is the major
-// version in all places that hold several.
-func number(dir string) int {
-	n, _ := strconv.Atoi(numbers.FindString(dir))
-	return n
+// numbersIn returns the numbers in the path of a directory. Directories that a
+// pattern matches differ in the version only.
+func numbersIn(dir string) (all []int) {
+	for _, text := range numbers.FindAllString(dir, -1) {
+		n, _ := strconv.Atoi(text)
+		all = append(all, n)
+	}
+	return all
 }
 
 var versions = regexp.MustCompile(`\(PostgreSQL\) (([0-9]+)[^ \n]*)`)

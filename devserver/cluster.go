@@ -2,7 +2,7 @@ package devserver
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -31,13 +31,10 @@ const clusterFormat = 1
 // an earlier start kept, or makes one and keeps a copy.
 func newCluster(ctx context.Context, b binaries, dir string, as *account, cache string) (cluster, error) {
 	c := cluster{dir: dir}
-	if err := c.fill(ctx, b, as, kept(cache, b)); err != nil {
-		return c, err
-	}
-	if err := os.Chmod(c.data(), 0o700); err != nil {
-		return c, err
-	}
 	if err := as.own(dir); err != nil {
+		return c, err
+	}
+	if err := c.fill(ctx, b, as, kept(cache, b)); err != nil {
 		return c, err
 	}
 	password, err := os.ReadFile(c.passwordFile())
@@ -45,27 +42,57 @@ func newCluster(ctx context.Context, b binaries, dir string, as *account, cache 
 	return c, err
 }
 
-// fill puts files into a cluster that has none.
+// fill puts files into a cluster that has none, and does so in one step: data is
+// there or it is not.
 func (c cluster) fill(ctx context.Context, b binaries, as *account, kept string) error {
-	if _, err := os.Stat(filepath.Join(c.data(), "PG_VERSION")); err == nil {
+	if _, err := os.Stat(c.data()); err == nil {
 		return nil
 	}
+	next := cluster{dir: filepath.Join(c.dir, "next")}
+	if err := os.RemoveAll(next.dir); err != nil {
+		return err
+	}
+	if err := next.make(ctx, b, as, kept); err != nil {
+		return err
+	}
+	if err := os.Rename(next.passwordFile(), c.passwordFile()); err != nil {
+		return err
+	}
+	if err := os.Rename(next.data(), c.data()); err != nil {
+		return err
+	}
+	return os.Remove(next.dir)
+}
+
+// make makes the cluster from the kept one or, failing that, from nothing.
+func (c cluster) make(ctx context.Context, b binaries, as *account, kept string) error {
 	if _, err := os.Stat(kept); err == nil {
-		return os.CopyFS(c.dir, os.DirFS(kept))
+		return c.copy(kept, as)
 	}
 	if err := c.init(ctx, b, as); err != nil {
 		return err
 	}
-	c.keep(kept)
+	keep(c.dir, kept)
 	return nil
 }
 
-// init makes the cluster, which takes a second or so.
-func (c cluster) init(ctx context.Context, b binaries, as *account) error {
-	if err := os.WriteFile(c.passwordFile(), []byte(strings.ToLower(rand.Text())), 0o600); err != nil {
+func (c cluster) copy(kept string, as *account) error {
+	if err := os.CopyFS(c.dir, os.DirFS(kept)); err != nil {
 		return err
 	}
-	if err := as.own(c.dir); err != nil {
+	// PostgreSQL wants its data to be its own and nobody else's.
+	return errors.Join(os.Chmod(c.data(), 0o700), as.ownAll(c.dir))
+}
+
+// init makes the cluster from nothing, which takes a second or so.
+func (c cluster) init(ctx context.Context, b binaries, as *account) error {
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.passwordFile(), []byte(randomName()), 0o600); err != nil {
+		return err
+	}
+	if err := as.ownAll(c.dir); err != nil {
 		return err
 	}
 	cmd := exec.Command(b.program("initdb"), "-D", c.data(), "-U", superuser, "-A", "scram-sha-256",
@@ -77,9 +104,9 @@ func (c cluster) init(ctx context.Context, b binaries, as *account) error {
 	return nil
 }
 
-// keep copies the cluster to where later starts look for one. A later start
+// keep copies the cluster in dir to where later starts look for one. A later start
 // makes its own if that fails.
-func (c cluster) keep(kept string) {
+func keep(dir, kept string) {
 	if kept == "" {
 		return
 	}
@@ -89,9 +116,23 @@ func (c cluster) keep(kept string) {
 	}
 	defer f.remove()
 	copied := filepath.Join(f.path, "cluster")
-	if os.CopyFS(copied, os.DirFS(c.dir)) == nil && os.Chmod(copied, 0o700) == nil {
+	if os.CopyFS(copied, os.DirFS(dir)) == nil && os.Chmod(copied, 0o700) == nil {
 		_ = renameUnlessThere(copied, kept)
 	}
+}
+
+// discard removes the kept cluster in one step, since others may be copying it,
+// and says whether there was one.
+func discard(kept string) bool {
+	if kept == "" {
+		return false
+	}
+	f, err := newFolder(filepath.Dir(kept), "")
+	if err != nil {
+		return false
+	}
+	defer f.remove()
+	return os.Rename(kept, filepath.Join(f.path, "cluster")) == nil
 }
 
 // kept is where clusters made by these binaries are kept, or "" for nowhere.

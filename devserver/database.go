@@ -2,10 +2,8 @@ package devserver
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -101,6 +99,6 @@ func (p *Postgres) create(name, template string) string {
 	return fmt.Sprintf("create database %s template %s strategy %s", quoted(name), quoted(template), strategy)
 }
 
-func newName() string { return "dev_" + strings.ToLower(rand.Text()) }
+func newName() string { return "dev_" + randomName() }
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }

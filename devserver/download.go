@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	embedded "github.com/fergusstrange/embedded-postgres"
@@ -17,10 +18,13 @@ import (
 // downloaded is the version that is downloaded where there is none.
 const downloaded = embedded.V17
 
+// repository is where it is downloaded from. Tests move it.
+var repository = "https://repo1.maven.org/maven2"
+
 // download returns the binaries that an earlier call downloaded, or downloads
 // them.
 func download(ctx context.Context, as *account) (dir string, err error) {
-	cache := cacheDir(as.reaches)
+	cache := cacheDir(cacheCandidates(), as.reaches)
 	if cache == "" {
 		return "", errors.New("no directory to keep it in: set XDG_CACHE_HOME to one that can be written to")
 	}
@@ -70,12 +74,28 @@ func extract(dir, target string) error {
 	if err != nil {
 		return err
 	}
-	err = embedded.NewDatabase(embedded.DefaultConfig().Version(downloaded).Port(uint32(port)).Logger(io.Discard).
-		CachePath(dir).RuntimePath(filepath.Join(dir, "run")).DataPath(data).BinariesPath(target)).Start()
+	defer removeNewLogs(logs())
+	err = embedded.NewDatabase(embedded.DefaultConfig().Version(downloaded).BinaryRepositoryURL(repository).
+		Port(uint32(port)).Logger(io.Discard).CachePath(dir).RuntimePath(filepath.Join(dir, "run")).
+		DataPath(data).BinariesPath(target)).Start()
 	if _, missing := os.Stat(filepath.Join(target, "bin", "initdb"+suffix)); missing != nil {
 		return errors.Join(err, missing)
 	}
 	return nil
+}
+
+// logs are the log files that the library leaves in the temporary directory.
+func logs() []string {
+	found, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*"))
+	return found
+}
+
+func removeNewLogs(old []string) {
+	for _, log := range logs() {
+		if !slices.Contains(old, log) {
+			os.Remove(log)
+		}
+	}
 }
 
 // renameUnlessThere moves a directory to its place, unless another process has

@@ -10,8 +10,18 @@ import (
 	"strings"
 )
 
-// prefix begins the name of every folder of ours, and of nobody else's.
-const prefix = "weir-dev-"
+// The name of a folder of ours is the prefix and a random text of a fixed length,
+// so that nothing a user made is taken for one.
+const prefix = "weir-devserver-"
+
+func newFolderName() string { return prefix + randomName() }
+
+func isFolderName(name string) bool {
+	return strings.HasPrefix(name, prefix) && len(name) == len(newFolderName())
+}
+
+// randomName returns 26 letters and digits that nobody can guess.
+func randomName() string { return strings.ToLower(rand.Text()) }
 
 // errTaken says that somebody else holds a folder.
 var errTaken = errors.New("folder is taken")
@@ -28,10 +38,10 @@ type folder struct {
 // stays when its server is closed.
 func newFolder(base, dir string) (*folder, error) {
 	if dir != "" {
-		return &folder{path: dir}, os.MkdirAll(dir, 0o700)
+		return namedFolder(dir)
 	}
 	for {
-		path := filepath.Join(base, prefix+strings.ToLower(rand.Text()))
+		path := filepath.Join(base, newFolderName())
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return nil, fmt.Errorf("make a folder for a server: %w", err)
 		}
@@ -44,6 +54,14 @@ func newFolder(base, dir string) (*folder, error) {
 			return nil, errors.Join(fmt.Errorf("lock folder %s: %w", path, err), os.RemoveAll(path))
 		}
 	}
+}
+
+func namedFolder(dir string) (*folder, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &folder{path: path}, os.MkdirAll(path, 0o700)
 }
 
 // remove deletes the folder and what is in it. It may be called again.
@@ -60,14 +78,20 @@ func (f *folder) remove() error {
 // the next sweep.
 func sweep(bases ...string) {
 	for _, base := range bases {
-		left, _ := filepath.Glob(filepath.Join(base, prefix+"*"))
-		for _, path := range left {
-			lock, err := acquire(path)
-			if err != nil {
-				continue
+		entries, _ := os.ReadDir(base)
+		for _, e := range entries {
+			if isFolderName(e.Name()) {
+				removeIfLeft(filepath.Join(base, e.Name()))
 			}
-			os.RemoveAll(path)
-			lock.Close()
 		}
 	}
+}
+
+func removeIfLeft(path string) {
+	lock, err := acquire(path)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
+	os.RemoveAll(path)
 }

@@ -18,6 +18,9 @@ import (
 // the one it was to have.
 const attempts = 5
 
+// errClosed is what starting a closed server gives.
+var errClosed = errors.New("the server is closed")
+
 // natsReady is how long a NATS server may take from listening to accepting.
 const natsReady = 10 * time.Second
 
@@ -50,6 +53,7 @@ type NATS struct {
 
 	mu     sync.Mutex
 	server *server.Server // nil while stopped
+	closed bool
 }
 
 // StartNATS starts a NATS server with JetStream and returns when it accepts
@@ -95,6 +99,10 @@ func (n *NATS) URL() string {
 func (n *NATS) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.stop()
+}
+
+func (n *NATS) stop() {
 	if n.server == nil {
 		return
 	}
@@ -108,6 +116,9 @@ func (n *NATS) Stop() {
 func (n *NATS) Resume(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.closed {
+		return errClosed
+	}
 	if n.server != nil {
 		return nil
 	}
@@ -135,7 +146,10 @@ func (n *NATS) Restart(ctx context.Context) error {
 // Close ends the server and removes its files, unless they are in a folder that
 // the configuration named. It may be called again.
 func (n *NATS) Close() error {
-	n.Stop()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	n.stop()
 	return n.folder.remove()
 }
 

@@ -1,6 +1,10 @@
 package devserver
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -46,4 +50,49 @@ func publish(t *testing.T, n *NATS, text string) uint64 {
 		t.Fatal(err)
 	}
 	return ack.Sequence
+}
+
+func TestNATSKeepsANamedFolder(t *testing.T) {
+	config := NATSConfig{Dir: t.TempDir(), SyncAlways: true, MaxStore: 1 << 20}
+	for want := range uint64(2) {
+		n, err := StartNATS(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := publish(t, n, "a message"); got != want+1 {
+			t.Errorf("start %d: sequence %d", want+1, got)
+		}
+		for range 2 {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := n.Resume(t.Context()); err == nil {
+			t.Error("a closed server was started")
+		}
+	}
+}
+
+func TestNATSNoticesATakenPort(t *testing.T) {
+	n, err := StartNATS(t.Context(), NATSConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if other, err := StartNATS(t.Context(), NATSConfig{Port: n.config.Port}); !errors.Is(err, errPortTaken) {
+		other.Close()
+		t.Errorf("got %v, want %v", err, errPortTaken)
+	}
+}
+
+func TestNATSSaysWhyItCannotStart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := &NATS{folder: &folder{path: file}}
+	if err := n.startFirst(t.Context()); err == nil || !strings.Contains(err.Error(), "JetStream") {
+		n.Close()
+		t.Errorf("got %v, want why JetStream cannot store", err)
+	}
 }

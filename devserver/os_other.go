@@ -13,4 +13,10 @@ func attributes(as *account) *syscall.SysProcAttr {
 }
 
 // watch ends the child when this process ends.
-func watch(p *os.Process) (unwatch func(), err error) { return watchdog(p) }
+func watch(p *os.Process) (unwatch func(), err error) {
+	w, err := startWatchdog(p.Pid)
+	if err != nil {
+		return func() {}, err
+	}
+	return w.callOff, nil
+}

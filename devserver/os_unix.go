@@ -3,6 +3,7 @@
 package devserver
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -24,27 +25,31 @@ func credential(as *account) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(as.uid), Gid: uint32(as.gid)}
 }
 
-// watchdog starts a shell that shuts p down when this process is no more. The
-// shell waits for the end of its input, which comes when the only process that
-// holds the other end has died.
-func watchdog(p *os.Process) (unwatch func(), err error) {
+// A watchdog is a shell that shuts a process down when this one is no more. It
+// waits for the end of its input, which comes when the only process that holds
+// the other end has died. Linux needs none.
+type watchdog struct {
+	shell *exec.Cmd
+	leash io.Closer
+}
+
+func startWatchdog(pid int) (*watchdog, error) {
 	const script = `read -r _; kill -QUIT "$0"`
-	dog := exec.Command("/bin/sh", "-c", script, strconv.Itoa(p.Pid))
-	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	leash, err := dog.StdinPipe()
+	shell := exec.Command("/bin/sh", "-c", script, strconv.Itoa(pid))
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	leash, err := shell.StdinPipe()
 	if err != nil {
-		return func() {}, err
+		return nil, err
 	}
-	if err := dog.Start(); err != nil {
-		return func() {}, err
-	}
-	return func() {
-		// Before its input ends, or it would shut down whoever has the number
-		// of the process now.
-		dog.Process.Kill()
-		dog.Wait()
-		leash.Close()
-	}, nil
+	return &watchdog{shell, leash}, shell.Start()
+}
+
+// callOff ends the watchdog, before its input ends: it would shut down whoever
+// has the number of the process by then.
+func (w *watchdog) callOff() {
+	w.shell.Process.Kill()
+	w.shell.Wait()
+	w.leash.Close()
 }
 
 // ours says whether dir belongs to us and to nobody else who could have written

@@ -1,7 +1,7 @@
 package devserver
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,23 +23,24 @@ func bases() []string {
 // as a disk for data that is thrown away, or onto a disk if durable.
 func dataBase(durable bool, as *account) (string, error) {
 	for _, dir := range bases() {
-		inMemory, free := memoryFree(dir)
-		if durable && inMemory || inMemory && free < memoryRoom || !as.reaches(dir) {
-			continue
+		if suits(dir, durable) && as.reaches(dir) && writable(dir) {
+			return dir, nil
 		}
-		if !durable && dir == memory && !inMemory {
-			continue
-		}
-		return dir, nil
 	}
-	return "", errors.New("no temporary directory that the account of PostgreSQL can reach; set TMPDIR to one")
+	return "", fmt.Errorf("none of %q can hold data (durable: %t): set TMPDIR to a directory that PostgreSQL's own account can reach, on a disk if durable", bases(), durable)
 }
 
-// cacheDir returns a directory in which files are kept for later starts, or ""
-// if there is none that only we can write to. It is one that fits, if others
-// have to read it.
-func cacheDir(fits func(dir string) bool) string {
-	for _, dir := range cacheCandidates() {
+// suits says whether dir is on a disk or, if the data need not be durable, in
+// memory with enough room.
+func suits(dir string, durable bool) bool {
+	inMemory, free := memoryFree(dir)
+	return !inMemory || !durable && free >= memoryRoom
+}
+
+// cacheDir returns the first candidate in which files can be kept for later
+// starts, because we and nobody else can write to it, and which fits; or "".
+func cacheDir(candidates []string, fits func(dir string) bool) string {
+	for _, dir := range candidates {
 		if os.MkdirAll(dir, 0o755) == nil && ours(dir) && writable(dir) && fits(dir) {
 			return dir
 		}
@@ -50,12 +51,12 @@ func cacheDir(fits func(dir string) bool) string {
 func cacheCandidates() []string {
 	var dirs []string
 	if dir, err := os.UserCacheDir(); err == nil {
-		dirs = append(dirs, filepath.Join(dir, "weir-dev"))
+		dirs = append(dirs, filepath.Join(dir, "weir-devserver"))
 	}
 	if os.Geteuid() == 0 {
-		dirs = append(dirs, "/var/cache/weir-dev")
+		dirs = append(dirs, "/var/cache/weir-devserver")
 	}
-	return append(dirs, filepath.Join(os.TempDir(), "weir-dev.cache."+strconv.Itoa(os.Getuid())))
+	return append(dirs, filepath.Join(os.TempDir(), "weir-devserver.cache."+strconv.Itoa(os.Getuid())))
 }
 
 func writable(dir string) bool {

@@ -36,8 +36,8 @@ const (
 type PostgresConfig struct {
 	// Durable keeps the data on a disk and lets the server wait for the disk as
 	// one in production does. Default false: data in memory where that is
-	// possible, nothing waits. Set it for benchmarks and for tests in which the
-	// server crashes in the middle of writing.
+	// possible, and nothing waits. Either way what was committed survives a crash
+	// of the server. Set it for benchmarks.
 	Durable bool
 
 	// Settings are added to the server's own, by their names in postgresql.conf:
@@ -60,8 +60,9 @@ type Postgres struct {
 	cluster cluster
 	port    int
 
-	mu    sync.Mutex
-	child *child // nil while stopped
+	mu     sync.Mutex
+	child  *child // nil before the first start
+	closed bool
 
 	templates templates
 }
@@ -83,36 +84,51 @@ func StartPostgres(ctx context.Context, config PostgresConfig) (*Postgres, error
 }
 
 func startPostgres(ctx context.Context, config PostgresConfig, bin binaries, as *account) (*Postgres, error) {
-	cache := cacheDir(func(string) bool { return true })
+	cache := cacheDir(cacheCandidates(), func(string) bool { return true })
 	sweep(append(bases(), cache)...)
 	p, err := tryPostgres(ctx, config, bin, as, cache)
-	if err == nil || ctx.Err() != nil || cache == "" {
+	if err == nil || ctx.Err() != nil || config.Dir != "" {
 		return p, err
 	}
 	// What an earlier start kept may be the trouble: caches lose files.
-	if os.RemoveAll(kept(cache, bin)) != nil {
+	if !discard(kept(cache, bin)) {
 		return nil, err
 	}
 	return tryPostgres(ctx, config, bin, as, cache)
 }
 
 func tryPostgres(ctx context.Context, config PostgresConfig, bin binaries, as *account, cache string) (*Postgres, error) {
-	base, err := dataBase(config.Durable, as)
-	if err != nil {
+	p := &Postgres{config: config, bin: bin, as: as}
+	var err error
+	if p.folder, err = p.place(); err != nil {
 		return nil, err
 	}
-	f, err := newFolder(base, config.Dir)
-	if err != nil {
-		return nil, err
-	}
-	p := &Postgres{config: config, bin: bin, as: as, folder: f}
-	if p.cluster, err = newCluster(ctx, bin, f.path, as, cache); err == nil {
+	if p.cluster, err = newCluster(ctx, bin, p.folder.path, as, cache); err == nil {
 		err = p.startFirst(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start postgres from %s: %w", bin.dir, err), f.remove())
+		return nil, errors.Join(fmt.Errorf("start postgres from %s: %w", bin.dir, err), p.folder.remove())
 	}
 	return p, nil
+}
+
+// place returns the folder the server will live in.
+func (p *Postgres) place() (*folder, error) {
+	if p.config.Dir == "" {
+		base, err := dataBase(p.config.Durable, p.as)
+		if err != nil {
+			return nil, err
+		}
+		return newFolder(base, "")
+	}
+	f, err := newFolder("", p.config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if !p.as.reaches(filepath.Dir(f.path)) {
+		return nil, fmt.Errorf("PostgreSQL does not run as root, and its own account cannot reach %s", f.path)
+	}
+	return f, nil
 }
 
 // startFirst starts the server on the first port that stays free long enough.
@@ -173,6 +189,9 @@ func (p *Postgres) Stop(ctx context.Context, mode string) error {
 func (p *Postgres) Resume(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return errClosed
+	}
 	if p.child.alive() {
 		return nil
 	}
@@ -209,16 +228,14 @@ func (p *Postgres) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), postgresGone)
 	defer cancel()
-	if err := p.Stop(ctx, mode); err != nil {
-		p.kill()
-	}
-	return p.folder.remove()
-}
-
-func (p *Postgres) kill() {
+	err := p.Stop(ctx, mode)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.child.kill()
+	p.closed = true
+	if err != nil {
+		p.child.kill()
+	}
+	return p.folder.remove()
 }
 
 // spawn starts the process.
@@ -260,15 +277,16 @@ var common = map[string]string{
 	"dynamic_shared_memory_type": "mmap",
 }
 
-// careless are the settings of a server whose data will be thrown away.
+// careless are the settings of a server whose data need not survive the machine.
+// It must survive the server, which tests let crash, so commits are synchronous;
+// that costs nothing where no disk is waited for.
 var careless = map[string]string{
-	"fsync":              "off",
-	"synchronous_commit": "off",
-	"full_page_writes":   "off",
-	"wal_level":          "minimal",
-	"max_wal_senders":    "0",
-	"max_wal_size":       "256MB", // it is in memory
-	"shared_buffers":     "64MB",
+	"fsync":            "off",
+	"full_page_writes": "off",
+	"wal_level":        "minimal",
+	"max_wal_senders":  "0",
+	"max_wal_size":     "256MB", // it is in memory
+	"shared_buffers":   "64MB",
 }
 
 // ready waits until the server answers a query.
