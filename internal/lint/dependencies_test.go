@@ -39,7 +39,7 @@ var guests = map[string][]string{
 	"app":                both,
 	"ops":                both,
 	"dashboard":          both,
-	"devserver":          {natsServer, embedded, pgx, nats},
+	"devserver":          {natsServer, embedded, pgx, nats, xsync},
 }
 
 // brings says what a guest brings along. It is listed so that a new version that
