@@ -1,0 +1,76 @@
+package app
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/batching"
+	"github.com/weir-es/weir/projection"
+)
+
+// Config describes a service. Only the two addresses (or Pool and Conn) must be
+// given.
+type Config struct {
+	// Name of the service, 1 to 40 of a-z, 0-9 and _. It is the schema in
+	// PostgreSQL and the namespace in NATS unless these are given. Default
+	// "weir".
+	Name string
+	// Postgres and NATS are URLs.
+	Postgres, NATS string
+	// Pool and Conn are used instead, and never closed by the app.
+	Pool *pgxpool.Pool
+	Conn *nats.Conn
+	// Schema and Namespace default to Name.
+	Schema, Namespace string
+
+	// Types names the application's messages.
+	Types weir.Types
+	// Projections are the read models to keep.
+	Projections []projection.Projection
+
+	// Shards is how many groups of streams there are; fixed when the schema is
+	// created. Default 32.
+	Shards int
+	// Inbox is how long facts wait for company before they are stored, per
+	// stream. Default batching.Inbox: 300 ms quiet, 3 s old, 1000 items. Wider:
+	// fewer late events; narrower: sooner.
+	Inbox batching.Window
+	// MaxDataBytes is the largest payload. Default 1 MiB.
+	MaxDataBytes int
+	// Replicas of the JetStream streams. Default 1; 3 for a cluster.
+	Replicas int
+	// MaxIngestBytes is how much the broker holds before producers have to
+	// wait. Default 4 GiB.
+	MaxIngestBytes int64
+
+	// ConnectTimeout is how long New waits for servers that are not there yet.
+	// Default 30 s.
+	ConnectTimeout time.Duration
+	// StopTimeout is how long a graceful stop may take before it becomes an
+	// abrupt one, which loses nothing either but leaves more to do again.
+	// Default 20 s.
+	StopTimeout time.Duration
+	// Logger is told what an operator should know. Default slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Name = orDefault(c.Name, "weir")
+	c.Schema = orDefault(c.Schema, c.Name)
+	c.Namespace = orDefault(c.Namespace, c.Name)
+	c.Shards = orDefault(c.Shards, weir.DefaultShards)
+	c.StopTimeout = orDefault(c.StopTimeout, 20*time.Second)
+	c.Logger = orDefault(c.Logger, slog.Default())
+	return c
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	if value == *new(T) {
+		return otherwise
+	}
+	return value
+}

@@ -1,0 +1,203 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/batching"
+	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/transport"
+)
+
+// counts are what ingest did, since the app was made.
+type counts struct {
+	stored, duplicates, deadLetters atomic.Int64
+}
+
+// openItems is how many messages all windows of an app hold together.
+const openItems = 50_000
+
+// ingest stores the facts of a shard until soft ends. When the broker lost the
+// stream or the consumer, they are declared again.
+func (r *run) ingest(soft context.Context, shard weir.Shard) error {
+	wait := backoff.NewExponentialBackOff()
+	for {
+		began := time.Now()
+		err := r.ingestOnce(soft, shard)
+		if soft.Err() != nil || r.hard.Err() != nil {
+			return nil
+		}
+		r.config.Logger.Warn("receiving stopped, starting again", "shard", shard, "error", err)
+		if time.Since(began) > time.Minute {
+			wait.Reset()
+		}
+		if !sleep(soft, wait.NextBackOff()) {
+			return nil
+		}
+		if err := r.broker.Declare(soft); err != nil && soft.Err() == nil {
+			r.config.Logger.Warn("cannot declare the streams", "error", err)
+		}
+	}
+}
+
+// ingestOnce receives, gathers and stores until soft ends, then flushes what it
+// has. Until a message is stored it is not acknowledged.
+func (r *run) ingestOnce(soft context.Context, shard weir.Shard) error {
+	deliveries := make(chan *transport.Delivery, 256)
+	var g errgroup.Group
+	g.Go(func() error {
+		defer close(deliveries)
+		return r.broker.Receive(soft, shard, func(d *transport.Delivery) {
+			select {
+			case deliveries <- d:
+			case <-r.hard.Done():
+			}
+		})
+	})
+	g.Go(func() error {
+		return r.collector(shard).Collect(r.hard, deliveries)
+	})
+	return g.Wait()
+}
+
+func (r *run) collector(shard weir.Shard) batching.Collector[weir.StreamID, *transport.Delivery] {
+	window := r.config.Inbox
+	if window.Limit == 0 {
+		window.Limit = max(openItems/r.Store.Shards(), 1000)
+	}
+	return batching.Collector[weir.StreamID, *transport.Delivery]{
+		Window:  window,
+		Key:     func(d *transport.Delivery) weir.StreamID { return d.Message.Stream },
+		Compare: func(a, b *transport.Delivery) int { return weir.CompareMessages(a.Message, b.Message) },
+		Size:    func(d *transport.Delivery) int { return len(d.Data) },
+		Flush:   r.store,
+		Failed: func(err error, attempt int) {
+			if r.hard.Err() == nil {
+				r.config.Logger.Warn("cannot store, keeping the batch", "shard", shard, "attempt", attempt, "error", err)
+			}
+		},
+	}
+}
+
+// chunk is how many messages are stored in one transaction.
+const chunk = 1000
+
+// store stores batches, then acknowledges them. Repeating it changes nothing.
+func (r *run) store(ctx context.Context, batches []batching.Batch[weir.StreamID, *transport.Delivery]) error {
+	var deliveries []*transport.Delivery
+	for _, batch := range batches {
+		deliveries = append(deliveries, batch.Items...)
+	}
+	for part := range slices.Chunk(deliveries, chunk) {
+		if err := r.storePart(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) storePart(ctx context.Context, part []*transport.Delivery) error {
+	var good []*transport.Delivery
+	for _, d := range part {
+		if why := r.reject(d); why == nil {
+			good = append(good, d)
+		} else if err := r.bury(ctx, d, why); err != nil {
+			return err
+		}
+	}
+	if err := r.storeFacts(ctx, good); err != nil {
+		return err
+	}
+	for _, d := range part {
+		if err := d.Ack(); err != nil {
+			// It is stored: when it comes again, it is acknowledged then.
+			r.config.Logger.Debug("an acknowledgement was lost", "sequence", d.Sequence, "error", err)
+		}
+	}
+	return nil
+}
+
+// reject says why a message can never become an event.
+func (r *run) reject(d *transport.Delivery) error {
+	if d.Err != nil {
+		return d.Err
+	}
+	return d.Message.Validate(r.config.MaxDataBytes)
+}
+
+// storeFacts stores facts together, or, where the database refuses one of them
+// for good, one by one, so that it stops nobody else.
+func (r *run) storeFacts(ctx context.Context, good []*transport.Delivery) error {
+	facts := make([]weir.Message, len(good))
+	repeated := false
+	for i, d := range good {
+		facts[i] = d.Message
+		repeated = repeated || d.Redelivered
+	}
+	done, err := r.Store.Ingest(ctx, repeated, facts...)
+	switch {
+	case err == nil:
+		r.count.stored.Add(int64(done.Stored))
+		r.count.duplicates.Add(int64(done.Duplicates))
+		return nil
+	case !eventstore.IsRefused(err):
+		return err
+	case len(good) == 1:
+		return r.bury(ctx, good[0], err)
+	}
+	for i := range good {
+		if err := r.storeFacts(ctx, good[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury keeps a message that cannot become an event, whole.
+func (r *run) bury(ctx context.Context, d *transport.Delivery, why error) error {
+	letter := eventstore.DeadLetter{Reason: reason(why), Error: why.Error(), Subject: d.Subject, Header: headerBytes(d), Data: d.Data}
+	if err := r.Store.KeepDeadLetter(ctx, letter); err != nil {
+		return err
+	}
+	r.count.deadLetters.Add(1)
+	r.config.Logger.Error("kept as a dead letter", "subject", d.Subject, "sequence", d.Sequence, "error", why)
+	return nil
+}
+
+// reason is the word of the closed set that fits an error.
+func reason(err error) string {
+	var empty *weir.EmptyStreamError
+	var large *weir.TooLargeError
+	var unreadable *transport.UnreadableError
+	switch {
+	case errors.As(err, &empty):
+		return "empty_stream_id"
+	case errors.As(err, &large):
+		return "too_large"
+	case errors.As(err, &unreadable):
+		return "serialization"
+	case eventstore.IsRefused(err):
+		return "storage"
+	}
+	return "validation"
+}
+
+// headerBytes are the headers as they stand on the wire, in the order of names.
+func headerBytes(d *transport.Delivery) []byte {
+	var b bytes.Buffer
+	for _, name := range sorted(d.Header) {
+		for _, value := range d.Header[name] {
+			fmt.Fprintf(&b, "%s: %s\r\n", name, value)
+		}
+	}
+	return b.Bytes()
+}
