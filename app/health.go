@@ -72,7 +72,7 @@ func (a *App) Health(ctx context.Context) Health {
 	}
 	backlog, err := a.broker.Backlog(ctx)
 	problem(err)
-	h.Waiting = int64(backlog.Messages)
+	h.Waiting = int64(backlog.Waiting + backlog.Unacked)
 
 	_, head, err := a.Store.ReadHorizon(ctx)
 	problem(err)
@@ -152,7 +152,7 @@ func (a *App) Settle(ctx context.Context) error {
 func (a *App) settleBroker(ctx context.Context) error {
 	for {
 		backlog, err := a.broker.Backlog(ctx)
-		if err == nil && backlog.Messages == 0 {
+		if err == nil && backlog.IsDone() {
 			return nil
 		}
 		if err := a.nap(ctx, 20*time.Millisecond); err != nil {
