@@ -55,6 +55,17 @@ func isConnectionError(err error) bool {
 		pgconn.Timeout(err) || strings.Contains(err.Error(), "conn closed")
 }
 
+// IsRefused reports whether the database looked at the data and will never take
+// it, whoever sends it and whenever.
+func IsRefused(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	class := pg.Code[:min(2, len(pg.Code))]
+	return class == "22" || class == "23" || class == "54" || class == "21"
+}
+
 // isDuplicateEvent reports that an event id is stored already.
 func isDuplicateEvent(err error) bool {
 	var pg *pgconn.PgError

@@ -21,28 +21,48 @@ type Lease struct {
 	Epoch int64
 }
 
-// Instance is one start of one process.
+// Instance is one start of one process. Heartbeat has a connection of its own, so
+// that a busy pool does not make a healthy instance look dead.
 type Instance struct {
 	s    *Store
 	id   weir.ID
 	name string
+
+	// Owned by the caller of Heartbeat.
+	conn *pgx.Conn
 }
 
-// Join announces a new instance.
-func (s *Store) Join(ctx context.Context, name string) (*Instance, error) {
-	i := &Instance{s: s, id: weir.NewID(), name: name}
-	return i, i.Heartbeat(ctx)
+// Join makes a new instance. It lives from its first Heartbeat on.
+func (s *Store) Join(name string) *Instance {
+	return &Instance{s: s, id: weir.NewID(), name: name}
 }
 
 // ID is unique to this start of this process.
 func (i *Instance) ID() weir.ID { return i.id }
 
-// Heartbeat says that the instance lives. Repeat it every second.
-func (i *Instance) Heartbeat(ctx context.Context) error {
-	if _, err := i.s.pool.Exec(ctx, i.s.sql.JoinInstance, [16]byte(i.id), i.name); err != nil {
-		return fmt.Errorf("heartbeat of %s: %w", i.name, err)
+// Heartbeat says that the instance lives, and returns how many leases it holds.
+// Repeat it every second, from one goroutine.
+func (i *Instance) Heartbeat(ctx context.Context) (leases int, err error) {
+	if i.conn == nil {
+		i.conn, err = pgx.ConnectConfig(ctx, i.s.pool.Config().ConnConfig)
 	}
-	return nil
+	if err == nil {
+		err = i.conn.QueryRow(ctx, i.s.sql.Heartbeat, [16]byte(i.id), i.name).Scan(&leases)
+	}
+	if err != nil {
+		i.Disconnect(ctx)
+		return 0, fmt.Errorf("heartbeat of %s: %w", i.name, err)
+	}
+	return leases, nil
+}
+
+// Disconnect closes the connection of Heartbeat, which opens another when called
+// again.
+func (i *Instance) Disconnect(ctx context.Context) {
+	if i.conn != nil {
+		i.conn.Close(ctx)
+		i.conn = nil
+	}
 }
 
 // Claim takes those of the shards that nobody holds or whose owner is stale, and

@@ -20,7 +20,7 @@ type statements struct {
 	HorizonHead, HorizonFloor                          string
 	Page, Stream, Ranges                               string
 	Checkpoints, Checkpoint                            string
-	JoinInstance, LeaveInstance, SweepInstances        string
+	Heartbeat, LeaveInstance                           string
 	EnsureLeases, ClaimLeases, Fence                   string
 	InsertDeadLetter, Park, Parked, Unpark             string
 	CreateMigrations, AppliedMigrations, NoteMigration string

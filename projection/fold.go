@@ -300,7 +300,7 @@ func (s *viewStep[S]) queueWrites(b *pgx.Batch) error {
 		}
 		text, err := r.encode()
 		if err != nil {
-			return fmt.Errorf("encode row %q of view %s: %w", key, s.view.Name, err)
+			return &eventError{s.groups[key][0].Event, fmt.Errorf("encode row %q: %w", key, err)}
 		}
 		keys, states = append(keys, key), append(states, text)
 		versions, positions = append(versions, int64(r.version)), append(positions, int64(r.position))

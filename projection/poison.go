@@ -61,9 +61,13 @@ func split(items []item, err error) int {
 }
 
 // isPoison tells an event that fails by itself from everything that is not its
-// fault: stopping, a lost lease, a lost connection.
+// fault: stopping, a lost lease, a lost connection, a missing right.
 func (w *Worker) isPoison(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errors.Is(err, weir.ErrLeaseLost) && !eventstore.IsTransient(err)
+	if ctx.Err() != nil || errors.Is(err, weir.ErrLeaseLost) || eventstore.IsTransient(err) {
+		return false
+	}
+	var event *eventError
+	return errors.As(err, &event) || eventstore.IsRefused(err)
 }
 
 // insist tries one event some more times, then parks its stream.
@@ -108,12 +112,13 @@ func (s parkStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
 	return s.worker.Store.Park(ctx, tx, s.worker.Projection.ProjectionName(), s.parked)
 }
 
-// retry repeats what time may mend, for as long as ctx lives.
+// retry repeats what time or an operator may mend, for as long as ctx lives. A
+// lost lease and an event that fails by itself are returned.
 func (w *Worker) retry(ctx context.Context, act func(context.Context) error) error {
 	wait := newBackOff()
 	for {
 		err := act(ctx)
-		if err == nil || ctx.Err() != nil || !eventstore.IsTransient(err) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, weir.ErrLeaseLost) || w.isPoison(ctx, err) {
 			return errors.Join(err, ctx.Err())
 		}
 		w.report(err)

@@ -60,14 +60,10 @@ type Progress struct {
 	Err error
 }
 
-func (c *Counts) add(o Counts) {
-	c.Batches += o.Batches
-	c.Applied += o.Applied
-	c.Inversions += o.Inversions
-	c.Rewinds += o.Rewinds
-	c.Replayed += o.Replayed
-	c.Skipped += o.Skipped
-	c.Parked += o.Parked
+// Plus is the sum of two counts.
+func (c Counts) Plus(o Counts) Counts {
+	return Counts{c.Batches + o.Batches, c.Applied + o.Applied, c.Inversions + o.Inversions, c.Rewinds + o.Rewinds,
+		c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked}
 }
 
 // Progress is safe to call while Run runs.
@@ -309,7 +305,7 @@ func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) er
 func (w *Worker) commitCounts() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.progress.Counts.add(w.count)
+	w.progress.Counts = w.progress.Counts.Plus(w.count)
 }
 
 // touched are the shards with something to apply.

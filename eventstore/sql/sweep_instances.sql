@@ -1,2 +1,0 @@
--- Forget instances that have been silent for a day.
-delete from weir.instances where heartbeat_at < clock_timestamp() - interval '1 day'
