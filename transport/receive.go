@@ -478,7 +478,7 @@ func (s *session) arriveStatus(m *nats.Msg) {
 	unfilled, _ := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 	switch {
 	case code == "100": // heartbeat
-	case code == "408", code == "409" && unfilled > 0:
+	case code == "408", code == "409" && unfilled > 0, text == "Batch Completed": // it ended, as requests do
 		s.arrivals <- arrival{unfilled: unfilled}
 	case code == "409" && strings.Contains(strings.ToLower(text), "deleted"):
 		s.arrivals <- arrival{err: s.gone("was deleted", nil)}
