@@ -8,7 +8,7 @@ import (
 
 // Modules that a library package may import.
 const (
-	nats       = "github.com/nats-io/nats.go"
+	natsClient = "github.com/nats-io/nats.go"
 	pgx        = "github.com/jackc/pgx/v5"
 	ulid       = "github.com/oklog/ulid/v2"
 	otel       = "go.opentelemetry.io/otel"
@@ -23,7 +23,7 @@ const (
 var (
 	observing = []string{otel, trace, metric}
 	common    = slices.Concat(observing, []string{ulid, xsync, backoff})
-	both      = slices.Concat(common, []string{nats, pgx})
+	both      = slices.Concat(common, []string{natsClient, pgx})
 )
 
 // guests says which modules a library room may import. Rooms without a line are
@@ -32,22 +32,22 @@ var guests = map[string][]string{
 	"weir":               {ulid},
 	"batching":           {xsync, backoff},
 	"internal/telemetry": observing,
-	"transport":          append(slices.Clone(common), nats),
+	"transport":          append(slices.Clone(common), natsClient),
 	"eventstore":         append(slices.Clone(common), pgx),
 	"projection":         append(slices.Clone(common), pgx),
 	"saga":               append(slices.Clone(common), pgx),
 	"app":                both,
 	"ops":                both,
 	"dashboard":          both,
-	"devserver":          {natsServer, embedded, pgx, nats, xsync},
+	"devserver":          {natsServer, embedded, pgx, natsClient, xsync},
 }
 
 // brings says what a guest brings along. It is listed so that a new version that
 // brings more is noticed before users have to carry it.
 var brings = map[string][]string{
-	nats: {"github.com/nats-io/nkeys", "github.com/nats-io/nuid", "github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys"},
-	pgx:  {"github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "github.com/jackc/puddle/v2", "golang.org/x/text", xsync},
-	otel: {"github.com/go-logr/logr", "github.com/go-logr/stdr", "go.opentelemetry.io/auto/sdk", "github.com/cespare/xxhash/v2"},
+	natsClient: {"github.com/nats-io/nkeys", "github.com/nats-io/nuid", "github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys"},
+	pgx:        {"github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "github.com/jackc/puddle/v2", "golang.org/x/text", xsync},
+	otel:       {"github.com/go-logr/logr", "github.com/go-logr/stdr", "go.opentelemetry.io/auto/sdk", "github.com/cespare/xxhash/v2"},
 	natsServer: {
 		"github.com/antithesishq/antithesis-sdk-go", "github.com/google/go-tpm", "github.com/klauspost/compress",
 		"github.com/minio/highwayhash", "github.com/nats-io/jwt/v2", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
@@ -104,7 +104,7 @@ func TestStrangersAreFound(t *testing.T) {
 		return pkg{ImportPath: path, Module: &struct{ Path string }{m}}
 	}
 	others := []pkg{
-		from(pgx+"/pgxpool", pgx), from(nats+"/jetstream", nats), from(ulid, ulid), from(natsServer+"/server", natsServer),
+		from(pgx+"/pgxpool", pgx), from(natsClient+"/jetstream", natsClient), from(ulid, ulid), from(natsServer+"/server", natsServer),
 		from("github.com/jackc/puddle/v2", "github.com/jackc/puddle/v2"), {ImportPath: "fmt", Standard: true},
 	}
 	for _, c := range []struct {
@@ -117,7 +117,7 @@ func TestStrangersAreFound(t *testing.T) {
 		{"a guest and its company", "eventstore", []string{pgx + "/pgxpool"}, []string{"github.com/jackc/puddle/v2"}, ""},
 		{"programs may", "internal/bench", []string{natsServer + "/server"}, []string{natsServer + "/server"}, ""},
 		{"transport and Postgres", "transport", []string{pgx + "/pgxpool"}, nil, "imports " + pgx},
-		{"eventstore and NATS", "eventstore", []string{nats + "/jetstream"}, nil, "imports " + nats},
+		{"eventstore and NATS", "eventstore", []string{natsClient + "/jetstream"}, nil, "imports " + natsClient},
 		{"company without its guest", "transport", nil, []string{"github.com/jackc/puddle/v2"}, "carries github.com/jackc/puddle/v2"},
 		{"a whole server", "app", nil, []string{natsServer + "/server"}, "carries " + natsServer},
 		{"ids in batching", "batching", []string{ulid}, nil, "imports " + ulid},
