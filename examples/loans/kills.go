@@ -7,9 +7,10 @@ import (
 )
 
 // kills says when the app is stopped in the middle. Kill i is due once event
-// at[i] of the log is about to be handed over. The reader of the log does not go
-// past the place of the next kill, nor past the last event, before this one has
-// happened, so that each hits an app with work before it, however short the log.
+// at[i] of the log is about to be handed over, and happens when the app of that
+// time works. The reader of the log does not go past the place of the next kill,
+// nor past the last event, before this one has happened, so that each hits an app
+// that is not done yet, however short the log.
 type kills struct {
 	at      []int64
 	pause   []time.Duration
@@ -21,9 +22,9 @@ type kills struct {
 	next int
 }
 
-// killPause is how long after it is due a kill happens at most: somewhere within
+// killPause is how long an app works at most before its kill: somewhere within
 // the time that a window is open, a batch is stored or a view is written.
-const killPause = 600 * time.Millisecond
+const killPause = 400 * time.Millisecond
 
 // newKills spreads n kills evenly over a log of so many events. A log without
 // events has no middle and gets none.
@@ -65,13 +66,11 @@ func (k *kills) awaitDone(ctx context.Context, i int) error {
 	return await(ctx, k.done[i])
 }
 
-// awaitDue returns when kill i should happen.
-func (k *kills) awaitDue(ctx context.Context, i int) error {
-	if err := await(ctx, k.reached[i]); err != nil {
-		return err
-	}
-	return await(ctx, time.After(k.pause[i]))
-}
+// awaitDue returns when kill i is due.
+func (k *kills) awaitDue(ctx context.Context, i int) error { return await(ctx, k.reached[i]) }
+
+// linger returns when the app has worked for the time that kill i gives it.
+func (k *kills) linger(ctx context.Context, i int) error { return await(ctx, time.After(k.pause[i])) }
 
 func await[T any](ctx context.Context, signal <-chan T) error {
 	select {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -30,7 +31,7 @@ func checkKills(t *testing.T, n int, events int64) {
 	go func() {
 		defer close(over)
 		for i := range k.at {
-			if err := k.awaitDue(t.Context(), i); err != nil {
+			if err := errors.Join(k.awaitDue(t.Context(), i), k.linger(t.Context(), i)); err != nil {
 				t.Error(err)
 			}
 			happened++

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -112,4 +113,18 @@ func TestGenerate_ALogWorthTheName(t *testing.T) {
 	if len(variants) < 50 || len(writers) != len(systems) || shared < 1000 {
 		t.Errorf("%d variants, %d systems, %d events share a millisecond", len(variants), len(writers), shared)
 	}
+}
+
+// namesSource is a log whose cases and activities have these names.
+func namesSource(names []string) source {
+	var file bytes.Buffer
+	xes.Write(&file, func(yield func(xes.Trace) bool) {
+		for _, name := range names {
+			events := []xes.Event{{Activity: name, Transition: name, Time: noon}, {Activity: name, Time: noon}}
+			if !yield(xes.Trace{Name: name, Events: events}) {
+				return
+			}
+		}
+	})
+	return textSource(file.String())
 }
