@@ -171,7 +171,7 @@ func TestP9_ValidateRefusesWhatIsTooLarge(t *testing.T) {
 
 // However a message is broken, an error of Validate is short enough to log.
 func TestValidateErrorsAreShort(t *testing.T) {
-	const huge = 10 << 20
+	const huge = 1 << 20
 	for name, change := range map[string]func(*weir.Message){
 		"payload": payload(strings.Repeat("a", huge)),
 		"type":    func(m *weir.Message) { m.Type = strings.Repeat("a", huge) },
