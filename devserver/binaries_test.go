@@ -154,6 +154,20 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	}
 }
 
+func TestTwoDownloadsAtOnceAreOne(t *testing.T) {
+	serveArchive(t)
+	cache := t.TempDir()
+	kept := filepath.Join(cache, "kept")
+	for range 2 { // the second finds the first there when it is done
+		if err := fetch(cache, kept); err != nil {
+			t.Error(err)
+		}
+	}
+	if !exists(filepath.Join(kept, "bin", "initdb")) {
+		t.Error("nothing was kept")
+	}
+}
+
 func TestADownloadThatFailsSaysSo(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	server := httptest.NewServer(http.NotFoundHandler())

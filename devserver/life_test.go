@@ -3,7 +3,9 @@
 package devserver
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -232,16 +234,18 @@ func folders() (paths []string) {
 }
 
 func TestTheWatchdogEndsWhatOutlivesItsParent(t *testing.T) {
-	victim := exec.Command("/bin/sh", "-c", "read -r _")
+	victim := exec.Command("/bin/cat")
 	input, err := victim.StdinPipe()
 	must(err)
+	output, err := victim.StdoutPipe()
+	must(err)
 	must(victim.Start())
-	defer input.Close()
 	dog, err := startWatchdog(victim.Process.Pid)
 	must(err)
 	dog.callOff()
-	if !lives(victim.Process.Pid) {
-		t.Error("the watchdog bit although it was called off")
+	fmt.Fprintln(input, "alive")
+	if answer, err := bufio.NewReader(output).ReadString('\n'); answer != "alive\n" {
+		t.Errorf("the watchdog bit although it was called off: %q, %v", answer, err)
 	}
 
 	dog, err = startWatchdog(victim.Process.Pid)

@@ -125,9 +125,6 @@ func (n *NATS) Resume(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("start nats: %w", err)
 	}
-	if err := probe(n.config.Port); err != nil {
-		return fmt.Errorf("start nats on port %d: %w", n.config.Port, err)
-	}
 	s, err := runNATS(n.options())
 	if err != nil {
 		return fmt.Errorf("start nats on port %d: %w", n.config.Port, err)

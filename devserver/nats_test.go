@@ -67,8 +67,8 @@ func TestNATSKeepsANamedFolder(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := n.Resume(t.Context()); err == nil {
-			t.Error("a closed server was started")
+		if err := n.Resume(t.Context()); !errors.Is(err, errClosed) {
+			t.Errorf("got %v, want %v", err, errClosed)
 		}
 	}
 }

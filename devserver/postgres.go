@@ -195,9 +195,6 @@ func (p *Postgres) Resume(ctx context.Context) error {
 	if p.child.alive() {
 		return nil
 	}
-	if err := probe(p.port); err != nil {
-		return fmt.Errorf("start postgres on port %d: %w", p.port, err)
-	}
 	c, err := p.spawn()
 	if err != nil {
 		return fmt.Errorf("start postgres: %w", err)

@@ -69,8 +69,8 @@ func TestStoppedMeansStopped(t *testing.T) {
 	}
 	query(t, p.URL(), "select 1")
 	p.Close()
-	if err := p.Resume(t.Context()); err == nil {
-		t.Error("a closed server was started")
+	if err := p.Resume(t.Context()); !errors.Is(err, errClosed) {
+		t.Errorf("got %v, want %v", err, errClosed)
 	}
 }
 

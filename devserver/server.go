@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 )
 
 // Server is a NATS and a PostgreSQL, ready to use.
@@ -26,14 +25,16 @@ type Server struct {
 // closes the server.
 func Start(ctx context.Context) (*Server, error) {
 	s := &Server{Postgres: os.Getenv("WEIR_POSTGRES"), NATS: os.Getenv("WEIR_NATS")}
-	g, ctx := errgroup.WithContext(ctx)
+	var both sync.WaitGroup
+	var postgresErr, natsErr error
 	if s.Postgres == "" {
-		g.Go(func() error { return s.startPostgres(ctx) })
+		both.Go(func() { postgresErr = s.startPostgres(ctx) })
 	}
 	if s.NATS == "" {
-		g.Go(func() error { return s.startNATS(ctx) })
+		both.Go(func() { natsErr = s.startNATS(ctx) })
 	}
-	if err := g.Wait(); err != nil {
+	both.Wait()
+	if err := errors.Join(postgresErr, natsErr); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
