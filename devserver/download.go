@@ -79,7 +79,7 @@ func extract(dir, target string) error {
 		Port(uint32(port)).Logger(io.Discard).CachePath(dir).RuntimePath(filepath.Join(dir, "run")).
 		DataPath(data).BinariesPath(target)).Start()
 	if _, missing := os.Stat(filepath.Join(target, "bin", "initdb"+suffix)); missing != nil {
-		return errors.Join(err, missing)
+		return err
 	}
 	return nil
 }
