@@ -44,7 +44,7 @@ type EmptyStreamError struct {
 }
 
 func (e *EmptyStreamError) Error() string {
-	return fmt.Sprintf("message %s of type %q has an empty stream id %q: name its stream, or weir.Singleton if it has none", e.ID, e.Type, e.Stream)
+	return fmt.Sprintf("message %s of type %q has an empty stream id %q: name its stream, or weir.Singleton if it has none", e.ID, short(e.Type), short(string(e.Stream)))
 }
 
 // InvalidStreamError says why a name cannot be a stream.
@@ -54,7 +54,7 @@ type InvalidStreamError struct {
 }
 
 func (e *InvalidStreamError) Error() string {
-	return fmt.Sprintf("stream %q %s", e.Stream, e.Reason)
+	return fmt.Sprintf("stream %q %s", short(string(e.Stream)), e.Reason)
 }
 
 // InvalidMessageError says why a message cannot be stored. Sending it again
@@ -66,7 +66,7 @@ type InvalidMessageError struct {
 }
 
 func (e *InvalidMessageError) Error() string {
-	return fmt.Sprintf("message %s of type %q %s", e.ID, e.Type, e.Reason)
+	return fmt.Sprintf("message %s of type %q %s", e.ID, short(e.Type), e.Reason)
 }
 
 // TooLargeError says that a message is over a limit, in bytes.
@@ -96,4 +96,13 @@ type InvalidTimeError struct{ Time time.Time }
 
 func (e *InvalidTimeError) Error() string {
 	return fmt.Sprintf("time %s does not fit an id: it must lie between 1970 and 10889", e.Time.Format(time.RFC3339Nano))
+}
+
+// short keeps a hostile name from filling the log.
+func short(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
 }

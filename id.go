@@ -14,7 +14,9 @@ import (
 
 // ID identifies a message. Its bytes sort in the order of emission:
 //
-//	48 bits milliseconds · 32 bits counter · 48 bits random
+//	48 bits milliseconds · 32 bits counter · 12 bits place · 36 bits random
+//
+// The place is 0 but for derived ids.
 //
 // It is a ULID in text and 16 bytes in the database. Ids come from a Generator,
 // from Derive (ids that repeat when the work is repeated) or from an Importer
@@ -60,7 +62,7 @@ func (g *Generator) New() ID {
 	defer g.mu.Unlock()
 	g.read(random[:])
 	g.step(binary.BigEndian.Uint32(random[:4]), random[4])
-	return compose(g.millis, g.counter, random[8:14])
+	return root(compose(g.millis, g.counter, random[8:14]))
 }
 
 // step moves to the next (millisecond, counter). In a new millisecond the
@@ -90,11 +92,17 @@ func (g *Generator) Observe(id ID) error {
 	if millis < g.millis || millis == g.millis && counter <= g.counter {
 		return nil
 	}
-	if ahead := time.Duration(int64(millis)-int64(g.now())) * time.Millisecond; ahead > g.ahead() {
-		return &FutureIDError{ID: id, Ahead: ahead, Limit: g.ahead()}
+	if ahead := int64(millis) - int64(g.now()); ahead > g.ahead().Milliseconds() {
+		return &FutureIDError{ID: id, Ahead: saturated(ahead), Limit: g.ahead()}
 	}
 	g.millis, g.counter = millis, counter
 	return nil
+}
+
+// saturated is a number of milliseconds as a duration, or the longest one: ids
+// reach to the year 10889, durations 292 years.
+func saturated(millis int64) time.Duration {
+	return time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 func (g *Generator) now() uint64 {
@@ -128,6 +136,14 @@ func compose(millis uint64, counter uint32, tail []byte) (id ID) {
 	return id
 }
 
+// root clears the place, so that everything derived from id sorts after it.
+func root(id ID) ID {
+	id[10], id[11] = 0, id[11]&0x0f
+	return id
+}
+
+func placeOf(id ID) int { return int(binary.BigEndian.Uint16(id[10:12]) >> 4) }
+
 func counterOf(id ID) uint32 { return binary.BigEndian.Uint32(id[6:10]) }
 
 const maxOrdinal = 1<<12 - 1
@@ -137,10 +153,12 @@ const maxOrdinal = 1<<12 - 1
 // emits nothing new; it sorts right after source, in ordinal order, and before
 // any later id of the generator that issued source.
 //
-// The first 80 bits are those of source, then 12 bits ordinal (saturating at
-// 4095), then 36 bits of SHA-256 over "weir.derive.v1", source, ordinal and name.
-// An id derived from a derived id may sort before its source's own tail; compare
-// by time of storage there.
+// The first 80 bits are those of source. Then come 12 bits place: that of source,
+// which is 0 for an issued or imported id, plus ordinal, plus 1, saturating at
+// 4095; so what is derived from a derived id sorts after it too. Then 36 bits of
+// SHA-256 over "weir.derive.v1", source, ordinal and name. Past place 4095 the
+// hash alone tells ids apart and order is no longer promised: give so many
+// effects of one message a message each to hang from.
 func Derive(source ID, ordinal int, name string) ID {
 	h := sha256.New()
 	h.Write([]byte("weir.derive.v1"))
@@ -150,7 +168,7 @@ func Derive(source ID, ordinal int, name string) ID {
 	sum := h.Sum(nil)
 
 	id := source
-	o := uint16(min(max(ordinal, 0), maxOrdinal))
+	o := uint16(min(placeOf(source)+1+min(max(ordinal, 0), maxOrdinal), maxOrdinal))
 	id[10] = byte(o >> 4)
 	id[11] = byte(o<<4) | sum[0]&0x0f
 	copy(id[12:], sum[1:5])
@@ -176,10 +194,10 @@ func Import(name string) *Importer {
 // At issues the id of the next event that happened at t. A time before 1970 or
 // after the year 10889 does not fit an id and gives an *InvalidTimeError.
 func (i *Importer) At(t time.Time) (ID, error) {
-	millis := t.UnixMilli()
-	if millis < 0 || uint64(millis) > ulid.MaxTime() {
+	if t.Before(time.Unix(0, 0)) || t.After(ulid.Time(ulid.MaxTime()).Add(time.Millisecond-1)) {
 		return ID{}, &InvalidTimeError{Time: t}
 	}
+	millis := t.UnixMilli()
 	place := i.count[uint64(millis)] + 1
 	i.count[uint64(millis)] = place
 
@@ -188,5 +206,5 @@ func (i *Importer) At(t time.Time) (ID, error) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(millis)))
 	h.Write(binary.BigEndian.AppendUint32(nil, place))
 	h.Write([]byte(i.name))
-	return compose(uint64(millis), place, h.Sum(nil)[:6]), nil
+	return root(compose(uint64(millis), place, h.Sum(nil)[:6])), nil
 }

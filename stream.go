@@ -63,7 +63,7 @@ func isZeroID(key string) bool {
 func (s StreamID) Validate() error {
 	switch {
 	case len(s) > MaxStreamBytes:
-		return &InvalidStreamError{s[:64] + "…", fmt.Sprintf("is %d bytes long, the limit is %d", len(s), MaxStreamBytes)}
+		return &InvalidStreamError{s, fmt.Sprintf("is %d bytes long, the limit is %d", len(s), MaxStreamBytes)}
 	case s != Singleton && !strings.Contains(string(s), "-"):
 		return &InvalidStreamError{s, "has no dash: a stream is named category-key"}
 	}

@@ -3,6 +3,7 @@ package weir_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,5 +193,91 @@ func TestPrefixesOnlyRead(t *testing.T) {
 	r := registry(t, weir.Types{"loan.*": weir.EventOf[anything]()})
 	if m, err := r.Encode("a-b", anything{}); !errors.Is(err, weir.ErrUnknownType) {
 		t.Errorf("encoded as %+v, %v", m, err)
+	}
+}
+
+type heldV1 struct{ Name string }
+type heldV2 struct{ First, Last string }
+type heldV3 struct{ First, Last, Row string }
+
+// Each old form needs only the step to the next.
+func TestUpcastsChain(t *testing.T) {
+	r := registry(t, weir.Types{
+		"held.1": weir.Upcast(func(v heldV1) heldV2 {
+			first, last, _ := strings.Cut(v.Name, " ")
+			return heldV2{first, last}
+		}),
+		"held.2":     weir.Upcast(func(v heldV2) heldV3 { return heldV3{v.First, v.Last, "?"} }),
+		"held.3":     weir.EventOf[heldV3](),
+		"held.three": weir.Renamed[heldV3](),
+		"held.two":   weir.Renamed[heldV2](),
+		"held.pair":  weir.UpcastMany(func(p [2]heldV2) []any { return []any{p[0], p[1]} }),
+		"held.none":  weir.Dropped(),
+	})
+	ada, ben := heldV3{"Ada", "L", "?"}, heldV3{"Ben", "B", "?"}
+	for typ, c := range map[string]struct {
+		data string
+		want []any
+	}{
+		"held.1":     {`{"Name":"Ada L"}`, []any{ada}},
+		"held.2":     {`{"First":"Ada","Last":"L"}`, []any{ada}},
+		"held.two":   {`{"First":"Ada","Last":"L"}`, []any{ada}},
+		"held.3":     {`{"First":"Ada","Last":"L","Row":"?"}`, []any{ada}},
+		"held.three": {`{"First":"Ada","Last":"L","Row":"?"}`, []any{ada}},
+		"held.pair":  {`[{"First":"Ada","Last":"L"},{"First":"Ben","Last":"B"}]`, []any{ada, ben}},
+		"held.none":  {`whatever`, nil},
+	} {
+		if got, err := r.DecodeAll(weir.Message{Type: typ, Data: []byte(c.data)}); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, %v, want %v", typ, got, err, c.want)
+		}
+	}
+	if m, err := r.Encode("a-1", ada); err != nil || m.Type != "held.3" {
+		t.Errorf("written as %q, %v", m.Type, err)
+	}
+}
+
+func TestUpcastsThatGoRoundAreAnError(t *testing.T) {
+	r := registry(t, weir.Types{
+		"a": weir.Upcast(func(heldV1) heldV2 { return heldV2{} }),
+		"b": weir.Upcast(func(heldV2) heldV1 { return heldV1{} }),
+	})
+	if v, err := r.DecodeAll(weir.Message{Type: "a", Data: []byte("{}")}); err == nil {
+		t.Errorf("got %v", v)
+	}
+}
+
+type photo []byte
+
+// upper is a codec of the user's.
+type upper struct{}
+
+func (upper) ContentType() string                { return "text/upper" }
+func (upper) Marshal(v any) ([]byte, error)      { return []byte(strings.ToUpper(v.(held).Seat)), nil }
+func (upper) Unmarshal(data []byte, v any) error { v.(*held).Seat = string(data); return nil }
+
+func TestCodecs(t *testing.T) {
+	r := registry(t, weir.Types{"photo": weir.EventOf[photo]().With(weir.Raw), "held": weir.EventOf[held]().With(upper{})})
+	raw := photo("\x00\xff any bytes")
+	m, err := r.Encode("a-1", raw)
+	if err != nil || string(m.Data) != string(raw) || m.Metadata.ContentType != "application/octet-stream" {
+		t.Fatalf("encoded as %+v, %v", m, err)
+	}
+	if back, err := r.Decode(m); err != nil || string(back.(photo)) != string(raw) {
+		t.Errorf("decoded %v, %v", back, err)
+	}
+	m, err = r.Encode("a-1", held{Seat: "a1"})
+	if err != nil || string(m.Data) != "A1" || m.Metadata.ContentType != "text/upper" {
+		t.Fatalf("encoded as %+v, %v", m, err)
+	}
+	if back, err := r.Decode(m); err != nil || back != (held{Seat: "A1"}) {
+		t.Errorf("decoded %v, %v", back, err)
+	}
+	before := weir.Message{Type: "held", Data: []byte(`{"seat":"B2"}`)}
+	if back, err := r.Decode(before); err != nil || back != (held{Seat: "B2"}) {
+		t.Errorf("what was stored as JSON before is read as %v, %v", back, err)
+	}
+	before.Metadata.ContentType = "text/other"
+	if v, err := r.Decode(before); err == nil {
+		t.Errorf("another encoding was read as %v", v)
 	}
 }

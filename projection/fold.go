@@ -27,11 +27,13 @@ func (r *state[S]) apply(i item, version weir.Version) error {
 	if i.err != nil {
 		return &eventError{i.Event, i.err}
 	}
-	value, err := evolve(r.value, i.value)
-	if err != nil {
-		return &eventError{i.Event, err}
+	for _, value := range i.values {
+		next, err := evolve(r.value, value)
+		if err != nil {
+			return &eventError{i.Event, err}
+		}
+		r.value, r.changed = next, true
 	}
-	r.value, r.changed = value, true
 	r.version = max(r.version, version)
 	r.position = max(r.position, i.Position)
 	if order := i.Order(); order.Compare(r.last) > 0 {
@@ -68,34 +70,50 @@ type viewStep[S Evolver[S]] struct {
 func (v View[S]) begin(w *Worker, items []item) step {
 	s := &viewStep[S]{view: v, worker: w, groups: map[string][]item{}, rows: map[string]*state[S]{}}
 	for _, i := range items {
-		s.group(i)
+		if v.Key.byStream() {
+			s.group(string(i.Stream), i)
+		} else {
+			s.groupByKey(i)
+		}
 	}
 	return s
 }
 
 // group files an item under its key. A stream's group holds its unhandled events
 // too, since they make its versions contiguous.
-func (s *viewStep[S]) group(i item) {
-	key := string(i.Stream)
-	if !s.view.Key.byStream() {
-		if key = s.keyOf(i); key == "" {
-			return
-		}
-	}
+func (s *viewStep[S]) group(key string, i item) {
 	if _, ok := s.groups[key]; !ok {
 		s.keys = append(s.keys, key)
 	}
 	s.groups[key] = append(s.groups[key], i)
 }
 
-func (s *viewStep[S]) keyOf(i item) string {
-	if !i.handled {
-		return ""
-	}
+// groupByKey files each value of an item under the key that it names.
+func (s *viewStep[S]) groupByKey(i item) {
 	if i.err != nil {
-		return string(i.Stream) // fails as soon as it is applied
+		s.group(string(i.Stream), i) // fails as soon as it is applied
+		return
 	}
-	return s.view.Key.of(i.Event, i.value)
+	for _, value := range i.values {
+		i.values = []any{value}
+		switch key, err := s.keyOf(i, value); {
+		case err != nil:
+			i.err = err
+			s.group(string(i.Stream), i)
+		case key != "":
+			s.group(key, i)
+		}
+	}
+}
+
+// keyOf calls the user's function; a panic is that event's failure.
+func (s *viewStep[S]) keyOf(i item, value any) (key string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the key panicked: %v", p)
+		}
+	}()
+	return s.view.Key.of(i.Event, value), nil
 }
 
 func (s *viewStep[S]) queueReads(b *pgx.Batch) {

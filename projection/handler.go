@@ -20,10 +20,14 @@ type Handler struct {
 	// Types limits the handler to these event types. Default: every type that
 	// the application registered.
 	Types []string
+	// Unknown is what to do with events of types that are not registered.
+	// Default Skip.
+	Unknown Unknown
 	// WholeLog gives the handler all events in the order of the log, under one
 	// lease, instead of shard by shard.
 	WholeLog bool
-	// Handle is given the event and its Go value. What it does through tx is
+	// Handle is given the event and its Go value, once per value where an upcast
+	// makes several of one event. What it does through tx is
 	// committed with the checkpoint or not at all; it must not commit or roll
 	// back tx, and whatever it does elsewhere may happen again.
 	Handle func(ctx context.Context, tx pgx.Tx, event weir.Event, value any) error
@@ -38,7 +42,7 @@ func (h Handler) ProjectionName() string { return h.Name }
 // FollowsWholeLog returns WholeLog.
 func (h Handler) FollowsWholeLog() bool { return h.WholeLog }
 
-func (h Handler) handles(name string) bool { return typeSet(h.Types).has(name) }
+func (h Handler) wants() (typeSet, Unknown) { return h.Types, h.Unknown }
 
 // Prepare checks the definition and runs Setup.
 func (h Handler) Prepare(ctx context.Context, s *eventstore.Store) error {
@@ -93,8 +97,10 @@ func (s *handlerStep) handle(ctx context.Context, tx pgx.Tx, i item) (err error)
 			err = &eventError{i.Event, fmt.Errorf("the handler panicked: %v", p)}
 		}
 	}()
-	if err := s.handler.Handle(ctx, tx, i.Event, i.value); err != nil {
-		return &eventError{i.Event, err}
+	for _, value := range i.values {
+		if err := s.handler.Handle(ctx, tx, i.Event, value); err != nil {
+			return &eventError{i.Event, err}
+		}
 	}
 	return nil
 }

@@ -26,6 +26,18 @@ func (e *eventError) Error() string {
 
 func (e *eventError) Unwrap() error { return e.err }
 
+// fatalError ends a worker, and the service with it.
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+
+func (e *fatalError) Unwrap() error { return e.err }
+
+func isFatal(err error) bool {
+	var fatal *fatalError
+	return errors.Is(err, weir.ErrLeaseLost) || errors.As(err, &fatal)
+}
+
 // maxFailures is how often an event may fail before its stream is parked.
 const maxFailures = 5
 
@@ -63,7 +75,7 @@ func split(items []item, err error) int {
 // isPoison tells an event that fails by itself from everything that is not its
 // fault: stopping, a lost lease, a lost connection, a missing right.
 func (w *Worker) isPoison(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, weir.ErrLeaseLost) || eventstore.IsTransient(err) {
+	if ctx.Err() != nil || isFatal(err) || eventstore.IsTransient(err) {
 		return false
 	}
 	var event *eventError
@@ -118,7 +130,7 @@ func (w *Worker) retry(ctx context.Context, act func(context.Context) error) err
 	wait := newBackOff()
 	for {
 		err := act(ctx)
-		if err == nil || ctx.Err() != nil || errors.Is(err, weir.ErrLeaseLost) || w.isPoison(ctx, err) {
+		if err == nil || ctx.Err() != nil || isFatal(err) || w.isPoison(ctx, err) {
 			return errors.Join(err, ctx.Err())
 		}
 		w.report(err)

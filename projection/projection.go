@@ -23,7 +23,7 @@ type Projection interface {
 	// Safe to repeat.
 	Prepare(ctx context.Context, s *eventstore.Store) error
 
-	handles(name string) bool
+	wants() (typeSet, Unknown)
 	begin(w *Worker, items []item) step
 }
 
@@ -34,13 +34,27 @@ type step interface {
 	finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batch) error
 }
 
-// item is an event with its Go value, or why it has none.
+// item is an event with its Go values, nearly always one, or why it has none.
 type item struct {
 	weir.Event
-	value   any
+	values  []any
 	err     error
 	handled bool
 }
+
+// Unknown says what a projection does with events of types that the application
+// did not register. A projection that lists its Types is given no others, and
+// applies this to those of its list.
+type Unknown int
+
+const (
+	// Skip passes over them, as over types that the projection does not list.
+	Skip Unknown = iota
+	// Park stops at them: their streams are parked, the others go on.
+	Park
+	// Fail ends the service with an error, before anything after them is applied.
+	Fail
+)
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 

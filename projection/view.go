@@ -38,6 +38,9 @@ type View[S Evolver[S]] struct {
 	// Types limits the view to these event types. Default: every type that the
 	// application registered. Events of other types touch no row.
 	Types []string
+	// Unknown is what to do with events of types that are not registered.
+	// Default Skip.
+	Unknown Unknown
 }
 
 // ProjectionName returns Name.
@@ -46,7 +49,7 @@ func (v View[S]) ProjectionName() string { return v.Name }
 // FollowsWholeLog is true for views that are not keyed by stream.
 func (v View[S]) FollowsWholeLog() bool { return !v.Key.byStream() }
 
-func (v View[S]) handles(name string) bool { return typeSet(v.Types).has(name) }
+func (v View[S]) wants() (typeSet, Unknown) { return v.Types, v.Unknown }
 
 var (
 	//go:embed sql/create_view.sql

@@ -268,16 +268,18 @@ func (w *Worker) decode(events []weir.Event) []item {
 	return items
 }
 
-// item decodes an event if the projection wants it. Types that nobody registered
-// are not wanted.
+// item decodes an event if the projection wants it.
 func (w *Worker) item(e weir.Event) item {
-	i := item{Event: e}
-	if !w.Projection.handles(e.Type) || !w.Store.Types().Knows(e.Type) {
-		return i
+	types, unknown := w.Projection.wants()
+	known := w.Store.Types().Knows(e.Type)
+	if !types.has(e.Type) || !known && unknown == Skip {
+		return item{Event: e}
 	}
-	i.handled = true
-	i.value, i.err = w.Store.Types().Decode(e.Message)
-	return i
+	values, err := w.Store.Types().DecodeAll(e.Message)
+	if !known && unknown == Fail {
+		err = &fatalError{&eventError{e, err}}
+	}
+	return item{e, values, err, err != nil || len(values) > 0}
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.
