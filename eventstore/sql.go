@@ -14,16 +14,16 @@ var sqlFiles embed.FS
 
 // statements holds each file of sql/ with the name of the schema put in.
 type statements struct {
-	Settings, Counts                                   string
-	EnsureStreams, LockStreams, FindEvents             string
-	Register, InsertEvents, AdvanceStreams             string
-	HorizonHead, HorizonFloor                          string
-	Page, Stream, Ranges                               string
-	Checkpoints, Checkpoint                            string
-	Heartbeat, LeaveInstance                           string
-	EnsureLeases, ClaimLeases, Fence                   string
-	InsertDeadLetter, Park, Parked, Unpark             string
-	CreateMigrations, AppliedMigrations, NoteMigration string
+	Settings, Counts                                       string
+	EnsureStreams, LockStreams, FindEvents                 string
+	Register, InsertEvents, AdvanceStreams                 string
+	HorizonHead, HorizonFloor                              string
+	Page, Log, LogBackward, Stream, StreamBackward, Ranges string
+	Checkpoints, Checkpoint                                string
+	Heartbeat, LeaveInstance                               string
+	EnsureLeases, ClaimLeases, Fence                       string
+	InsertDeadLetter, Park, Parked, Unpark                 string
+	CreateMigrations, AppliedMigrations, NoteMigration     string
 }
 
 // newStatements fills each field from its file: LockStreams from lock_streams.sql.
