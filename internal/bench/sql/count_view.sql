@@ -1,0 +1,3 @@
+-- What our view adds up to.
+select count(*), coalesce(sum((state->>'payments')::bigint), 0)::bigint, coalesce(sum((state->>'amount')::bigint), 0)::bigint
+  from weir.view_accounts

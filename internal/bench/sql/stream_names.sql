@@ -1,0 +1,2 @@
+-- The names of all streams.
+select id, name from weir.streams
