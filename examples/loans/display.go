@@ -36,7 +36,7 @@ func newDisplay(out io.Writer, total int64) *display {
 		d.every = 200 * time.Millisecond
 		d.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(out),
-			progressbar.OptionSetWidth(20),
+			progressbar.OptionSetWidth(10),
 			progressbar.OptionSetPredictTime(false),
 			progressbar.OptionClearOnFinish(),
 		)
@@ -54,23 +54,32 @@ func (d *display) Write(line []byte) (int, error) {
 	return d.out.Write(line)
 }
 
-// show shows how far things are and how fast they went since the last time.
+// show shows how far things are and how fast they went since the last time. A
+// line that would say nothing new is left out.
 func (d *display) show(now progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.bar == nil && now == d.before {
+		return
+	}
 	seconds := time.Since(d.at).Seconds()
-	rate := func(now, before int64) string { return grouped(int64(float64(now-before) / seconds)) }
-	text := fmt.Sprintf("published %s (%s/s) · stored %s (%s/s) · applied %s (%s/s)",
-		grouped(now.published), rate(now.published, d.before.published),
-		grouped(now.stored), rate(now.stored, d.before.stored),
-		grouped(now.applied), rate(now.applied, d.before.applied))
+	write := grouped
+	if d.bar != nil {
+		write = compact
+	}
+	part := func(what string, now, before int64) string {
+		return fmt.Sprintf("%s %s %s/s", what, write(now), write(int64(float64(now-before)/seconds)))
+	}
+	text := part("published", now.published, d.before.published) + " · " +
+		part("stored", now.stored, d.before.stored) + " · " +
+		part("applied", now.applied, d.before.applied)
 	d.before, d.at = now, time.Now()
 	if d.bar == nil {
 		fmt.Fprintf(d.out, "%s of %s\n", text, grouped(d.total))
 		return
 	}
-	d.bar.Describe(text)
 	d.bar.Set64(min(now.applied, d.total))
+	d.bar.Describe(text)
 }
 
 // finish takes the bar away.
@@ -122,4 +131,12 @@ func grouped(n int64) string {
 		text = text[:at] + "," + text[at:]
 	}
 	return text
+}
+
+// compact writes 262200 as 262k, so that a line fits a terminal of 80 columns.
+func compact(n int64) string {
+	if n < 10_000 {
+		return strconv.FormatInt(n, 10)
+	}
+	return strconv.FormatInt(n/1000, 10) + "k"
 }

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -69,7 +70,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "loans: stopped before the end; what is stored stays")
 		return exitInterrupted
 	case err != nil:
-		fmt.Fprintf(stderr, "loans: %v\n", err)
+		fmt.Fprintln(stderr, "loans:", oneLine(err))
 		return exitFailed
 	}
 	if err := print(stdout, result, o.json); err != nil {
@@ -78,6 +79,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	return exitDone
 }
+
+// oneLine is an error without the line breaks that drivers put into theirs.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("loans", flag.ContinueOnError)

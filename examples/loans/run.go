@@ -185,7 +185,7 @@ func (r *run) app(ctx context.Context, do func(context.Context, *app.App) error)
 		Logger:         r.logger,
 	})
 	if err != nil {
-		return fmt.Errorf("start app: %w", err)
+		return err
 	}
 	defer a.Close()
 	r.setApp(a)

@@ -37,5 +37,9 @@ func (r *run) watch(ctx context.Context, done <-chan struct{}) error {
 
 func (r *run) progress() progress {
 	counted := r.counted()
-	return progress{published: r.sent.first.Load(), stored: counted.stored, applied: counted.applied}
+	return progress{
+		published: r.sent.first.Load(),
+		stored:    min(counted.stored, r.found.Events), // an event may be received twice
+		applied:   counted.applied,
+	}
 }

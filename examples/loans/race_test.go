@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// underRace is true where the race detector makes everything ten times slower.
+const underRace = true
