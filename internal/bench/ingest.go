@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func ingestOurs(ctx context.Context, t *trial) error {
 		return err
 	}
 	a, err := app.New(ctx, app.Config{Name: d.namespace, Schema: "weir", Postgres: url, NATS: b.url,
-		Logger: slog.New(slog.DiscardHandler)})
+		Logger: warnings})
 	if err != nil {
 		return err
 	}
@@ -50,6 +51,9 @@ func ingestOurs(ctx context.Context, t *trial) error {
 	}
 	return t.expectEvents(ctx, a.Store, 0)
 }
+
+// warnings hears of what makes a service wait, on the side of the results.
+var warnings = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
 // fill makes an ingest stream with a round's facts in it, the same for both sides.
 func (t *trial) fill(ctx context.Context) (d declared, end func(), err error) {

@@ -22,8 +22,14 @@ type trial struct {
 	checked bool          // whether everything arrived
 }
 
+// trialLimit is how long one run of one side may take, so that a path that has
+// stopped does not stop everything.
+const trialLimit = 5 * time.Minute
+
 // run runs a side and makes sure that it did what a side does.
 func (t *trial) run(ctx context.Context, s side) error {
+	ctx, cancel := context.WithTimeout(ctx, trialLimit)
+	defer cancel()
 	if err := s(ctx, t); err != nil {
 		return err
 	}
