@@ -99,39 +99,28 @@ func (r *run) own() error {
 // term is one time of ownership: from the first heartbeat to the loss of a lease
 // or to the end.
 func (r *run) term() error {
-	held := map[string][]eventstore.Lease{}
-	waited := false
-	for !r.complete(held) {
-		if err := r.claim(held); err != nil && !eventstore.IsTransient(err) && r.soft.Err() == nil {
-			return err
-		}
-		if r.complete(held) {
-			break
-		}
-		if !waited {
-			r.config.Logger.Info("waiting for the leases of another instance, or of one that died a moment ago")
-			waited = true
-		}
-		if !sleep(r.soft, 200*time.Millisecond) {
+	for waited := false; ; waited = true {
+		held, err := r.claim()
+		switch {
+		case r.soft.Err() != nil:
 			return nil
+		case err != nil && !eventstore.IsTransient(err):
+			return err
+		case held != nil:
+			return r.work(held)
+		case !waited:
+			r.config.Logger.Info("waiting for the leases of another instance, or of one that died a moment ago", "error", err)
 		}
+		sleep(r.soft, 200*time.Millisecond)
 	}
-	return r.work(held)
 }
 
-// claim lives and takes what is free.
-func (r *run) claim(held map[string][]eventstore.Lease) error {
+// claim lives and takes all leases, or none.
+func (r *run) claim() (map[string][]eventstore.Lease, error) {
 	if _, err := r.instance.Heartbeat(r.soft); err != nil {
-		return err
+		return nil, err
 	}
-	for scope, shards := range r.scopes() {
-		leases, err := r.instance.Claim(r.soft, scope, shards)
-		if err != nil {
-			return err
-		}
-		held[scope] = append(held[scope], leases...)
-	}
-	return nil
+	return r.instance.ClaimAll(r.soft, r.scopes())
 }
 
 func (r *run) scopes() map[string][]weir.Shard {
@@ -150,15 +139,6 @@ func (r *run) shards() []weir.Shard {
 		shards[i] = weir.Shard(i)
 	}
 	return shards
-}
-
-func (r *run) complete(held map[string][]eventstore.Lease) bool {
-	for scope, shards := range r.scopes() {
-		if len(held[scope]) < len(shards) {
-			return false
-		}
-	}
-	return true
 }
 
 // work runs everything that needs the leases. The first part that fails ends the

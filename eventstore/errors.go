@@ -62,8 +62,13 @@ func IsRefused(err error) bool {
 	if !errors.As(err, &pg) {
 		return false
 	}
-	class := pg.Code[:min(2, len(pg.Code))]
-	return class == "22" || class == "23" || class == "54" || class == "21"
+	switch pg.Code[:min(2, len(pg.Code))] {
+	case "22", "54":
+		return true
+	case "23": // but what is twice is twice in the store, not in the data
+		return pg.Code != "23505"
+	}
+	return false
 }
 
 // isDuplicateEvent reports that an event id is stored already.

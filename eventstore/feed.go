@@ -34,13 +34,15 @@ func (s *Store) Checkpoints(ctx context.Context, consumer string) (map[weir.Shar
 }
 
 // QueueCheckpoint moves the checkpoints of a consumer to position at as a part of
-// b, in the transaction of their effects. They never move back.
-func (s *Store) QueueCheckpoint(b *pgx.Batch, consumer string, shards []weir.Shard, at weir.Position) {
+// b, in the transaction of their effects. They never move back: the command tag
+// counts those that moved. A consumer whose effects may not happen twice must roll
+// back when one did not.
+func (s *Store) QueueCheckpoint(b *pgx.Batch, consumer string, shards []weir.Shard, at weir.Position) *pgx.QueuedQuery {
 	positions := make([]int64, len(shards))
 	for i := range positions {
 		positions[i] = int64(at)
 	}
-	b.Queue(s.sql.Checkpoint, consumer, shards, positions)
+	return b.Queue(s.sql.Checkpoint, consumer, shards, positions)
 }
 
 // Parked is a stream that a consumer stopped at.

@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,7 +12,8 @@ import (
 	"github.com/weir-es/weir"
 )
 
-// horizon is the highest position at or below which nothing can still appear.
+// horizon is the highest stored position at or below which nothing can still
+// appear.
 //
 // Positions are drawn in the order of inserting and become visible in the order
 // of committing, so a reader that has seen 102 may not have seen 101. Writers
@@ -21,6 +23,10 @@ import (
 // registered before holds a key at or below F, or has ended and is visible.
 // Numbers that were rolled back cost nothing, other programs' transactions are
 // not seen, and there is no timeout in it.
+//
+// The horizon stops at a position that is stored. Numbers above the last stored
+// one may be given out again after a crash, since nothing made the sequence
+// durable; a reader that had gone on to them would miss their second use.
 type horizon struct {
 	mu      sync.Mutex
 	at      weir.Position
@@ -49,19 +55,33 @@ func (h *horizon) get() (weir.Position, <-chan struct{}) {
 	return h.at, h.changed
 }
 
-// set moves the horizon, never back.
-func (h *horizon) set(at, head weir.Position, err error) (moved bool) {
+// WentBackError says that the log is shorter than it was: the database was
+// replaced by an older state under a running process. What the process knows of it
+// is worth nothing; start it again.
+type WentBackError struct{ Was, Is weir.Position }
+
+func (e *WentBackError) Error() string {
+	return fmt.Sprintf("the log went back from position %d to %d: the database was replaced by an older state; start this process again", e.Was, e.Is)
+}
+
+// set moves the horizon, never back, and returns it.
+func (h *horizon) set(at, head weir.Position) weir.Position {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.head = max(h.head, head)
+	if at > h.at {
+		h.at = at
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
+	return h.at
+}
+
+// note remembers what went wrong with the last look, if something did.
+func (h *horizon) note(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err = err
-	h.head = max(h.head, head)
-	if err != nil || at <= h.at {
-		return false
-	}
-	h.at = at
-	close(h.changed)
-	h.changed = make(chan struct{})
-	return true
 }
 
 // Horizon is how far the log is complete, as last seen by Run.
@@ -70,7 +90,7 @@ func (s *Store) Horizon() weir.Position {
 	return at
 }
 
-// Head is the last position drawn and the horizon, and what went wrong when Run
+// Head is the highest position stored and the horizon, and what went wrong when Run
 // last looked, if something did.
 func (s *Store) Head() (head, horizon weir.Position, err error) {
 	s.horizon.mu.Lock()
@@ -96,13 +116,16 @@ func (s *Store) WaitHorizon(ctx context.Context, after weir.Position) (weir.Posi
 // Run keeps the horizon up to date until ctx ends: at once after an append of
 // this process, within Poll after one of another (sooner while events come), at
 // most 50 times a second. A database that is away is reported by Head and looked
-// for again. One per store.
+// for again; one that went back ends Run with a *WentBackError. One per store.
 func (s *Store) Run(ctx context.Context) error {
 	pause := newPause(s.config.Poll)
 	for {
 		moved, err := s.look(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if back := (*WentBackError)(nil); errors.As(err, &back) {
+			return back
 		}
 		if err != nil {
 			s.config.Logger.Warn("cannot read the horizon", "error", err)
@@ -117,27 +140,38 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) look(ctx context.Context) (moved bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	at, head, err := s.ReadHorizon(ctx)
-	return s.horizon.set(at, head, err), err
+	before := s.Horizon()
+	at, _, err := s.ReadHorizon(ctx)
+	s.horizon.note(err)
+	return at > before, err
 }
 
-// ReadHorizon asks the database for the horizon and the last position drawn. The
-// horizon is the one of this moment; it does not depend on Run.
+// ReadHorizon asks the database for the horizon and the highest position stored.
+// It does not depend on Run. What it returns never falls: a writer that took its
+// key before a look and registered after it draws above what that look saw, so
+// every answer stays true.
 func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err error) {
-	if err := s.pool.QueryRow(ctx, s.sql.HorizonHead).Scan(&head); err != nil {
+	var drawn weir.Position
+	if err := s.pool.QueryRow(ctx, s.sql.HorizonHead).Scan(&drawn); err != nil {
 		return 0, 0, fmt.Errorf("read the last position: %w", err)
 	}
-	if head == s.Horizon() {
-		return head, head, nil // nothing was drawn since
+	switch known := s.Horizon(); {
+	case drawn == known:
+		return known, known, nil // nothing was drawn since
+	case drawn < known:
+		return 0, 0, &WentBackError{known, drawn}
 	}
 	var below *int64
-	if err := s.pool.QueryRow(ctx, s.sql.HorizonFloor, s.lock, int64(head)).Scan(&below); err != nil {
+	if err := s.pool.QueryRow(ctx, s.sql.HorizonFloor, s.lock, int64(drawn)).Scan(&below); err != nil {
 		return 0, 0, fmt.Errorf("read what is in flight: %w", err)
 	}
-	if below == nil {
-		return head, head, nil
+	if below != nil {
+		drawn -= weir.Position(*below)
 	}
-	return head - weir.Position(*below), head, nil
+	if err := s.pool.QueryRow(ctx, s.sql.HorizonSettled, int64(drawn)).Scan(&at, &head); err != nil {
+		return 0, 0, fmt.Errorf("read what is settled: %w", err)
+	}
+	return s.horizon.set(at, head), head, nil
 }
 
 // pause spaces the looks: short while events come, longer and longer when none

@@ -2,7 +2,10 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,23 +68,61 @@ func (i *Instance) Disconnect(ctx context.Context) {
 	}
 }
 
-// Claim takes those of the shards that nobody holds or whose owner is stale, and
-// returns them. Those held already are not returned again.
+// Claim takes those of the shards that nobody else holds or whose owner is stale,
+// and returns them. What this instance holds already it takes again, with a new
+// epoch.
 func (i *Instance) Claim(ctx context.Context, scope string, shards []weir.Shard) ([]Lease, error) {
-	if _, err := i.s.pool.Exec(ctx, i.s.sql.EnsureLeases, scope, shards); err != nil {
-		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
-	}
-	rows, err := i.s.pool.Query(ctx, i.s.sql.ClaimLeases, scope, shards, [16]byte(i.id), Stale)
-	if err != nil {
-		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
-	}
-	leases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lease, err error) {
-		return l, row.Scan(&l.Shard, &l.Epoch)
+	var leases []Lease
+	err := i.s.inTx(ctx, func(tx pgx.Tx) (err error) {
+		leases, err = i.claim(ctx, tx, scope, shards)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
 	}
 	return leases, nil
+}
+
+// errHeld rolls back a claim of which a part is held by somebody else.
+var errHeld = errors.New("another instance holds a part of it")
+
+// ClaimAll takes all shards of all scopes, or none: then it returns nil. Two that
+// claim the same at the same time do not end up with a half each.
+func (i *Instance) ClaimAll(ctx context.Context, scopes map[string][]weir.Shard) (map[string][]Lease, error) {
+	held := map[string][]Lease{}
+	err := i.s.inTx(ctx, func(tx pgx.Tx) error {
+		for _, scope := range slices.Sorted(maps.Keys(scopes)) {
+			leases, err := i.claim(ctx, tx, scope, scopes[scope])
+			if err != nil {
+				return err
+			}
+			if len(leases) < len(scopes[scope]) {
+				return errHeld
+			}
+			held[scope] = leases
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errHeld):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("claim leases: %w", err)
+	}
+	return held, nil
+}
+
+func (i *Instance) claim(ctx context.Context, tx pgx.Tx, scope string, shards []weir.Shard) (leases []Lease, err error) {
+	var b pgx.Batch
+	b.Queue(i.s.sql.EnsureLeases, scope, shards)
+	b.Queue(i.s.sql.LockLeases, scope, shards)
+	b.Queue(i.s.sql.TakeLeases, scope, shards, [16]byte(i.id), Stale).Query(func(rows pgx.Rows) (err error) {
+		leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lease, err error) {
+			return l, row.Scan(&l.Shard, &l.Epoch)
+		})
+		return err
+	})
+	return leases, tx.SendBatch(ctx, &b).Close()
 }
 
 // Leave gives everything back, so that another may take it at once.

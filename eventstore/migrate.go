@@ -56,7 +56,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if done, err := s.upToDate(ctx); done || err != nil {
 		return err
 	}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.migrate(ctx, tx) })
+	err := s.inTx(ctx, func(tx pgx.Tx) error { return s.migrate(ctx, tx) })
 	if err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.config.Schema, err)
 	}

@@ -17,11 +17,11 @@ type statements struct {
 	Settings, Counts                                       string
 	EnsureStreams, LockStreams, FindEvents                 string
 	Register, InsertEvents, AdvanceStreams                 string
-	HorizonHead, HorizonFloor                              string
+	HorizonHead, HorizonFloor, HorizonSettled              string
 	Page, Log, LogBackward, Stream, StreamBackward, Ranges string
 	Checkpoints, Checkpoint                                string
 	Heartbeat, LeaveInstance                               string
-	EnsureLeases, ClaimLeases, Fence                       string
+	EnsureLeases, LockLeases, TakeLeases, Fence            string
 	InsertDeadLetter, Park, Parked, Unpark                 string
 	CreateMigrations, AppliedMigrations, NoteMigration     string
 }
@@ -42,8 +42,17 @@ func newStatements(schema string) (s statements) {
 
 var humps = regexp.MustCompile(`([a-z])([A-Z])`)
 
-var schemaPrefix = regexp.MustCompile(`\bweir\.`)
+// schemaPrefix finds "weir." before a name, and names in literals as a whole.
+var schemaPrefix = regexp.MustCompile(`'weir\.\w+'|\bweir\.`)
 
+// qualify puts the quoted name of the schema in the place of "weir".
 func qualify(sql, schema string) string {
-	return schemaPrefix.ReplaceAllLiteralString(sql, pgx.Identifier{schema}.Sanitize()+".")
+	quoted := pgx.Identifier{schema}.Sanitize()
+	return schemaPrefix.ReplaceAllStringFunc(sql, func(found string) string {
+		name, isLiteral := strings.CutPrefix(found, "'weir.")
+		if !isLiteral {
+			return quoted + "."
+		}
+		return "'" + strings.ReplaceAll(quoted, "'", "''") + "." + name
+	})
 }

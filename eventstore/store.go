@@ -1,10 +1,12 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -69,7 +71,8 @@ type Store struct {
 	pool   *pgxpool.Pool
 	own    bool // the pool is ours to close
 	sql    statements
-	lock   int32 // what in-flight locks of this store have in common
+	lock   int32  // what in-flight locks of this store have in common
+	table  string // what the trigger on events wants to see registered
 	shards int
 
 	horizon horizon
@@ -102,6 +105,9 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 
 func prepare(config Config) (*Store, error) {
 	s := &Store{config: config.withDefaults(), pool: config.Pool, names: config.Types}
+	if name := s.config.Schema; len(name) > 63 || strings.ContainsRune(name, 0) {
+		return nil, fmt.Errorf("open store: schema %.80q: a name has 1 to 63 bytes and no NUL", name)
+	}
 	s.sql = newStatements(s.config.Schema)
 	s.horizon.init()
 	s.group.init()
@@ -119,17 +125,30 @@ func prepare(config Config) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	pc.MaxConns = max(pc.MaxConns, 16)
-	pc.ConnConfig.ConnectTimeout = orDefault(pc.ConnConfig.ConnectTimeout, 5*time.Second)
+	pc.ConnConfig.ConnectTimeout = orDefault(pc.ConnConfig.ConnectTimeout, min(5*time.Second, s.config.ConnectTimeout/2))
 	pc.PingTimeout = time.Second
 	s.own = true
 	s.pool, err = pgxpool.NewWithConfig(context.Background(), pc)
 	return s, err
 }
 
+// inTx runs act in a transaction in which every statement sees what was committed
+// before it, whatever the database's default is: who waited for a lock must see
+// what the holder did.
+func (s *Store) inTx(ctx context.Context, act func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, act)
+}
+
 // connect waits for the server.
 func (s *Store) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
+	defer cancel()
+	var last error // what was wrong when there was no time left to try again
 	ping := func() (struct{}, error) {
 		err := s.pool.Ping(ctx)
+		if err == nil || ctx.Err() == nil {
+			last = err
+		}
 		if err != nil && !isTransient(err) {
 			return struct{}{}, backoff.Permanent(err)
 		}
@@ -141,7 +160,7 @@ func (s *Store) connect(ctx context.Context) error {
 	_, err := backoff.Retry(ctx, ping, backoff.WithBackOff(newBackOff()),
 		backoff.WithMaxElapsedTime(s.config.ConnectTimeout), backoff.WithNotify(notify))
 	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL (is it running there, and does it accept this user?): %w", err)
+		return fmt.Errorf("connect to PostgreSQL (is it running there, and does it accept this user?): %w", cmp.Or(last, err))
 	}
 	return nil
 }
@@ -155,14 +174,31 @@ func newBackOff() *backoff.ExponentialBackOff {
 
 // load reads what was fixed when the schema was created.
 func (s *Store) load(ctx context.Context) error {
-	row := s.pool.QueryRow(ctx, s.sql.Settings, pgx.Identifier{s.config.Schema}.Sanitize())
-	if err := row.Scan(&s.shards, &s.lock); err != nil {
+	var last, drawn weir.Position
+	row := s.pool.QueryRow(ctx, s.sql.Settings, pgx.Identifier{s.config.Schema, "events"}.Sanitize())
+	if err := row.Scan(&s.shards, &s.lock, &s.table, &last, &drawn); err != nil {
 		return fmt.Errorf("read settings of schema %q: %w", s.config.Schema, err)
+	}
+	if drawn < last {
+		return &SequenceBehindError{Schema: s.config.Schema, Drawn: drawn, Last: last}
 	}
 	if s.config.Shards != s.shards && s.config.Shards != weir.DefaultShards {
 		return fmt.Errorf("open store: schema %q was created with %d shards, not %d; the number cannot change", s.config.Schema, s.shards, s.config.Shards)
 	}
 	return nil
+}
+
+// SequenceBehindError says that positions would be given out a second time, as
+// after a restore that forgot the sequence. Nothing is appended or read until it is
+// mended.
+type SequenceBehindError struct {
+	Schema      string
+	Drawn, Last weir.Position
+}
+
+func (e *SequenceBehindError) Error() string {
+	return fmt.Sprintf("schema %q: the sequence of positions is at %d, but position %d is stored, as after an incomplete restore; mend it with: select setval('%s', %d)",
+		e.Schema, e.Drawn, e.Last, pgx.Identifier{e.Schema, "position"}.Sanitize(), e.Last)
 }
 
 // Close closes the pool, unless it was the caller's.

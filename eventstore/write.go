@@ -133,7 +133,7 @@ func (w *writer) write(ctx context.Context, q sender, end []string) error {
 }
 
 func (w *writer) queueRows(b *pgx.Batch) {
-	b.Queue(w.s.sql.Register, w.s.lock)
+	b.Queue(w.s.sql.Register, w.s.lock, w.s.table)
 	b.Queue(w.s.sql.InsertEvents, insertArguments(w.plan.rows)...).Query(func(rows pgx.Rows) error {
 		i := 0
 		for ; rows.Next(); i++ {

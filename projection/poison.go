@@ -33,9 +33,10 @@ func (e *fatalError) Error() string { return e.err.Error() }
 
 func (e *fatalError) Unwrap() error { return e.err }
 
+// isFatal reports that trying the same again is no use.
 func isFatal(err error) bool {
 	var fatal *fatalError
-	return errors.Is(err, weir.ErrLeaseLost) || errors.As(err, &fatal)
+	return errors.Is(err, weir.ErrLeaseLost) || errors.Is(err, errMoved) || errors.As(err, &fatal)
 }
 
 // maxFailures is how often an event may fail before its stream is parked.
@@ -104,7 +105,7 @@ func (w *Worker) insist(ctx context.Context, i item, to weir.Position, err error
 func (w *Worker) park(ctx context.Context, p eventstore.Parked, i item, to weir.Position) error {
 	w.count = Counts{Parked: 1}
 	shards := []weir.Shard{w.shardOf(i.Event)}
-	if err := w.transact(ctx, shards, to, parkStep{w, p}); err != nil {
+	if err := w.transact(ctx, shards, to, w.moved(1), parkStep{w, p}); err != nil {
 		return err
 	}
 	w.parked[p.Stream] = true

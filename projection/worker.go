@@ -118,7 +118,9 @@ const markEvery = time.Second
 func (w *Worker) Run(ctx context.Context) error {
 	err := w.retry(ctx, w.resume)
 	for err == nil {
-		err = w.cycle(ctx)
+		if err = w.cycle(ctx); errors.Is(err, errMoved) {
+			err = w.retry(ctx, w.resume)
+		}
 	}
 	if ctx.Err() != nil && !errors.Is(err, weir.ErrLeaseLost) {
 		w.leave(ctx)
@@ -291,7 +293,7 @@ func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) er
 		return nil
 	}
 	step := w.Projection.begin(w, slices.Clone(items))
-	if err := w.transact(ctx, shards, to, step); err != nil {
+	if err := w.transact(ctx, shards, to, w.moved(len(shards)), step); err != nil {
 		return err
 	}
 	w.count.Batches++
@@ -329,8 +331,26 @@ func (w *Worker) touched(items []item) []weir.Shard {
 	return shards
 }
 
+// errMoved says that a checkpoint is further than this worker knows: an earlier
+// transaction was committed, but its answer was lost.
+var errMoved = errors.New("the checkpoint has moved already")
+
+// moved checks that all checkpoints of a batch were still to be moved, so that a
+// batch is never applied a second time.
+func (w *Worker) moved(n int) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(n) {
+			return errMoved
+		}
+		return nil
+	}
+}
+
+// anyway does not mind checkpoints that are there already.
+func anyway(pgconn.CommandTag) error { return nil }
+
 // transact runs a step between the fence and the checkpoint.
-func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Position, s step) error {
+func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) error {
 	conn, err := w.Store.Pool().Acquire(ctx)
 	if err != nil {
 		return err
@@ -350,7 +370,7 @@ func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Posi
 	if err := s.finish(ctx, tx, &writes); err != nil {
 		return err
 	}
-	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to)
+	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
 	if err := tx.SendBatch(ctx, &writes).Close(); err != nil {
 		return err
 	}
@@ -375,7 +395,7 @@ func (w *Worker) mark(ctx context.Context) error {
 	if w.marked == w.at {
 		return nil
 	}
-	if err := w.transact(ctx, w.shards(), w.at, noStep{}); err != nil {
+	if err := w.transact(ctx, w.shards(), w.at, anyway, noStep{}); err != nil {
 		return err
 	}
 	w.marked, w.markedA = w.at, time.Now()

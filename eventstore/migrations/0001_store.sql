@@ -50,13 +50,13 @@ comment on column weir.events.data is 'the payload when it is JSON, byte for byt
 comment on column weir.events.bytes is 'the payload when it is not JSON';
 comment on column weir.events.order_id is 'sorts the event where its id would come too early; null: the id does';
 
-do $$
+do $weir_body$
 begin
     alter table weir.events alter column data set compression lz4;
     alter table weir.events alter column bytes set compression lz4;
 exception when feature_not_supported or invalid_parameter_value then
     raise notice 'this server was built without lz4: large payloads use pglz';
-end $$;
+end $weir_body$;
 
 create table weir.checkpoints (
     consumer   text collate "C" not null,
@@ -111,12 +111,12 @@ comment on table weir.dead_letters is 'messages of the broker that could not be 
 
 create function weir.ulid(id uuid) returns text
     language sql immutable strict parallel safe
-as $$
+as $weir_body$
     select string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ',
                1 + substring(bits from 1 + 5 * i for 5)::bit(5)::int, 1), '' order by i)
       from (select ('00' || right(('x' || replace(id::text, '-', ''))::bit(128)::text, 128))::bit(130) as bits) b,
            generate_series(0, 25) i
-$$;
+$weir_body$;
 
 create view weir.log as
 select e.position, s.name as stream, e.version, weir.ulid(e.event_id) as id, e.type,

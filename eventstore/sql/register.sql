@@ -2,6 +2,9 @@
 -- the end of the transaction, whose key is the last position drawn so far. Every
 -- position this transaction draws is higher, so readers that stop at the lowest
 -- such key never pass an event that is still to appear (see horizon_floor.sql).
+-- The setting is what the trigger on the table asks for, and ends with the
+-- transaction as the lock does.
 select pg_advisory_xact_lock_shared($1::int4,
-       (case when is_called then last_value else last_value - 1 end)::bit(32)::int4)
+       (case when is_called then last_value else last_value - 1 end)::bit(32)::int4),
+       set_config('weir_append.registered', $2::text, true)
   from weir.position
