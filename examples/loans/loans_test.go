@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/weir-es/weir/devserver"
 	"github.com/weir-es/weir/examples/loans/xes"
 )
@@ -28,6 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(withServers(m))
 }
 
+// withServers also checks at the end that every goroutine ended.
 func withServers(m *testing.M) int {
 	// The tests bring their servers and stop them, so none of the caller's.
 	os.Unsetenv("WEIR_POSTGRES")
@@ -37,8 +40,12 @@ func withServers(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "start servers:", err)
 		return 1
 	}
-	defer servers.Close()
-	return m.Run()
+	status := m.Run()
+	if err := errors.Join(servers.Close(), goleak.Find()); err != nil {
+		fmt.Fprintln(os.Stderr, "after the tests:", err)
+		return 1
+	}
+	return status
 }
 
 // newDatabase is an empty database.
@@ -230,8 +237,7 @@ func TestLoans_ALogWithoutEventsHasNothingToSay(t *testing.T) {
 }
 
 func TestLoans_RunningItAgainStoresNothingNew(t *testing.T) {
-	first, seen := testRun(t, smallLog(t, 5, 50), options{seed: 5, jitter: 20 * time.Millisecond})
-	_ = seen
+	first, _ := testRun(t, smallLog(t, 5, 50), options{seed: 5, jitter: 20 * time.Millisecond})
 	finish(t, first)
 	again := &run{options: first.options, log: first.log, found: first.found, postgres: first.postgres, nats: first.nats,
 		logger: first.logger, display: first.display}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -109,5 +110,24 @@ func TestProduce_ABadLogAndAnAbsentBrokerAreErrors(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestProduce_IsNotDoneBeforeTheBrokerHasEverything publishes to a broker that is
+// full after some messages, and stays so.
+func TestProduce_IsNotDoneBeforeTheBrokerHasEverything(t *testing.T) {
+	log, err := generatedSource(2, 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := log.check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := transport.Config{URL: startNATS(t).URL(), Namespace: "loans", MaxBytes: 64 << 10, Logger: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := produce(ctx, newFeed(log, found), config, &sent{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -85,6 +85,8 @@ func TestRead_ABadLogGivesAClearErrorWithItsLine(t *testing.T) {
 		{"an amount that is none", inLog(name + "\n" + `<string key="AMOUNT_REQ" value="a lot"/>`), `line 4: AMOUNT_REQ "a lot" is not a whole number up to 1000000000000`},
 		{"an amount with cents", inLog(name + "\n" + `<float key="AMOUNT_REQ" value="1.5"/>`), `line 4: AMOUNT_REQ "1.5" is not a whole number up to 1000000000000`},
 		{"an amount that is not a number", inLog(name + "\n" + `<float key="AMOUNT_REQ" value="NaN"/>`), `line 4: AMOUNT_REQ "NaN" is not a whole number up to 1000000000000`},
+		{"an amount over the limit", inLog(name + "\n" + `<int key="AMOUNT_REQ" value="1000000000001"/>`), `line 4: AMOUNT_REQ "1000000000001" is not a whole number up to 1000000000000`},
+		{"a negative amount over the limit", inLog(name + "\n" + `<int key="AMOUNT_REQ" value="-1000000000001"/>`), `line 4: AMOUNT_REQ "-1000000000001" is not a whole number up to 1000000000000`},
 		{"an amount without end", inLog(name + "\n" + `<float key="AMOUNT_REQ" value="9e99"/>`), `line 4: AMOUNT_REQ "9e99" is not a whole number up to 1000000000000`},
 		{"10 MB in one attribute", attribute(strings.Repeat("x", 10<<20)), "line 4: an attribute, text or comment is longer than 1048576 bytes"},
 		{"10 MB of comment", inLog("<!--" + strings.Repeat("x", 10<<20) + "-->"), "line 3: an attribute, text or comment is longer than 1048576 bytes"},
@@ -140,7 +142,7 @@ func TestRead_KeepsWhatBelongsToTheEventAndSkipsTheRest(t *testing.T) {
 <x:trace>
 	<x:event>
 		<x:list key="people"><x:values><x:string key="concept:name" value="wrong"/></x:values></x:list>
-		<x:string y:key="org:resource" key="concept:name" value="A &quot;quoted&quot; &lt;step&gt; \u0000 🐟"><x:string key="concept:name" value="wrong"/></x:string>
+		<x:string key="concept:name" y:key="org:resource" y:value="wrong" value="A &quot;quoted&quot; &lt;step&gt; \u0000 🐟"><x:string key="concept:name" value="wrong"/></x:string>
 		<x:date key="time:timestamp" value="2024-01-01T01:00:00.5+01:00"><x:date key="time:timestamp" value="wrong"/></x:date>
 		<x:container key="c"><x:event><x:string key="concept:name" value="wrong"/></x:event></x:container>
 	</x:event>
