@@ -151,11 +151,12 @@ func (s *Store) look(ctx context.Context) (moved bool, err error) {
 // key before a look and registered after it draws above what that look saw, so
 // every answer stays true.
 func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err error) {
+	known := s.Horizon() // before the look, or somebody else's later one seems to be ahead of it
 	var drawn weir.Position
 	if err := s.pool.QueryRow(ctx, s.sql.HorizonHead).Scan(&drawn); err != nil {
 		return 0, 0, fmt.Errorf("read the last position: %w", err)
 	}
-	switch known := s.Horizon(); {
+	switch {
 	case drawn == known:
 		return known, known, nil // nothing was drawn since
 	case drawn < known:
