@@ -22,6 +22,7 @@ type statements struct {
 	Checkpoints, Checkpoint                                string
 	Heartbeat, LeaveInstance                               string
 	EnsureLeases, LockLeases, TakeLeases, Fence            string
+	LoadSnapshot, SaveSnapshot                             string
 	InsertDeadLetter, Park, Parked, Unpark                 string
 	CreateMigrations, AppliedMigrations, NoteMigration     string
 }

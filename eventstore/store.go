@@ -77,6 +77,7 @@ type Store struct {
 
 	horizon horizon
 	group   group
+	turns   turns
 	names   *weir.Registry
 }
 
@@ -111,6 +112,7 @@ func prepare(config Config) (*Store, error) {
 	s.sql = newStatements(s.config.Schema)
 	s.horizon.init()
 	s.group.init()
+	s.turns.init()
 	if s.names == nil {
 		s.names, _ = weir.NewRegistry(nil)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // state is a row while a batch is folded into it.
-type state[S Evolver[S]] struct {
+type state[S weir.Evolver[S]] struct {
 	key      string
 	value    S
 	version  weir.Version
@@ -44,7 +44,7 @@ func (r *state[S]) apply(i item, version weir.Version) error {
 
 // evolve calls the user's fold; a panic is that event's failure, not the end of
 // the process.
-func evolve[S Evolver[S]](s S, event any) (next S, err error) {
+func evolve[S weir.Evolver[S]](s S, event any) (next S, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the fold panicked: %v", p)
@@ -59,7 +59,7 @@ func (r *state[S]) deleted() bool {
 }
 
 // viewStep folds one batch into the rows of a view.
-type viewStep[S Evolver[S]] struct {
+type viewStep[S weir.Evolver[S]] struct {
 	view   View[S]
 	worker *Worker
 	keys   []string

@@ -16,21 +16,14 @@ import (
 	"github.com/weir-es/weir/eventstore"
 )
 
-// Evolver is a state that an event turns into the next. Evolve must not keep or
-// change what the receiver shares with its copies (maps, slices), must depend on
-// nothing but its arguments, and returns the receiver for events it does not
-// know. A state with a method Deleted() bool that returns true has no row.
-type Evolver[S any] interface {
-	Evolve(event any) S
-}
-
 // View folds events into one row per key, in the table view_<Name> of the store's
 // schema: key, state (the JSON of S), version, event_id, position, updated_at. The
-// table is the user's to query and to index.
+// table is the user's to query and to index. A state with a method Deleted() bool
+// that returns true has no row.
 //
 // Each event is applied once: the row's version (ByStream) or position (By) is the
 // ledger, written in the transaction of the checkpoint.
-type View[S Evolver[S]] struct {
+type View[S weir.Evolver[S]] struct {
 	// Name is 1 to 48 of a-z, 0-9 and _.
 	Name string
 	// Key is ByStream, or By of a function. Default ByStream.
