@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -27,11 +28,23 @@ func (b Backlog) IsDone() bool { return b.Waiting == 0 && b.Unacked == 0 }
 
 // Backlog asks the broker what is left. Everything whose publish was answered
 // before the call is counted. It costs two requests, and one more per shard when
-// nothing seems to be left.
-func (c *Conn) Backlog(ctx context.Context) (Backlog, error) {
-	v, err := c.look(ctx)
+// nothing seems to be left. A lost connection is waited for until ctx ends. A
+// *GoneError says that the stream or a consumer is missing.
+func (c *Conn) Backlog(ctx context.Context) (b Backlog, err error) {
+	err = c.persist(ctx, func(ctx context.Context) error {
+		b, err = c.backlog(ctx)
+		return err
+	})
 	if err != nil {
 		return Backlog{}, fmt.Errorf("backlog: %w", err)
+	}
+	return b, nil
+}
+
+func (c *Conn) backlog(ctx context.Context) (Backlog, error) {
+	v, err := c.look(ctx)
+	if err != nil {
+		return Backlog{}, err
 	}
 	b := Backlog{Messages: v.messages}
 	for _, info := range v.shards {
@@ -127,24 +140,32 @@ func (c *Conn) unseen(ctx context.Context, v view) (uint64, error) {
 // Purge removes from the stream what every shard has acked, less the last grace
 // messages, and returns how many it removed. Run it now and then, so that a full
 // stream means that consumers are behind and never a standstill. Safe to repeat
-// and to run in several processes.
-func (c *Conn) Purge(ctx context.Context, grace uint64) (uint64, error) {
-	v, err := c.look(ctx)
+// and to run in several processes. Errors are those of Backlog.
+func (c *Conn) Purge(ctx context.Context, grace uint64) (n uint64, err error) {
+	err = c.persist(ctx, func(ctx context.Context) error {
+		upTo, err := c.acked(ctx)
+		if err == nil && upTo > grace {
+			n, err = c.purge(ctx, upTo-grace)
+		}
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
+	}
+	return n, nil
+}
+
+// acked is the sequence up to where every shard has acked; 0 if nothing is left.
+func (c *Conn) acked(ctx context.Context) (uint64, error) {
+	v, err := c.look(ctx)
+	if err != nil || v.messages == 0 {
+		return 0, err
 	}
 	floors, err := c.floors(ctx, v)
 	if err != nil {
-		return 0, fmt.Errorf("purge: %w", err)
+		return 0, err
 	}
-	lowest := v.last
-	for _, floor := range floors {
-		lowest = min(lowest, floor)
-	}
-	if lowest <= grace || v.messages == 0 {
-		return 0, nil
-	}
-	return c.purge(ctx, lowest-grace)
+	return min(v.last, slices.Min(floors)), nil
 }
 
 // purge removes everything up to and with a sequence.
@@ -157,17 +178,17 @@ func (c *Conn) purge(ctx context.Context, upTo uint64) (uint64, error) {
 	}
 	reply, err := c.nats.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+c.names.stream(), request)
 	if err != nil {
-		return 0, fmt.Errorf("purge %s up to %d: %w", c.names.stream(), upTo, c.explain(err))
+		return 0, err
 	}
 	var answer struct {
 		Error  *jetstream.APIError `json:"error"`
 		Purged uint64              `json:"purged"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, fmt.Errorf("purge %s: %w", c.names.stream(), err)
+		return 0, err
 	}
 	if answer.Error != nil {
-		return 0, fmt.Errorf("purge %s up to %d: %w", c.names.stream(), upTo, answer.Error)
+		return 0, answer.Error
 	}
 	return answer.Purged, nil
 }

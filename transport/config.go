@@ -75,7 +75,8 @@ type Config struct {
 	MaxDataBytes int
 
 	// AckWait is how long the broker waits for an ack or an extension before it
-	// gives a message out again. Default 60 s. Receivers extend every AckWait/3.
+	// gives a message out again. Default 60 s. Receivers extend what is older than
+	// a third of it.
 	AckWait time.Duration
 	// MaxAckPending is how many messages of a shard may be unacknowledged at
 	// once. It caps throughput: at least 2 × rate × (window + flush) + Prefetch.

@@ -289,6 +289,57 @@ func forbidden(err error) (string, bool) {
 	return subject, ok
 }
 
+// persist repeats an exchange with the broker's API while the connection or an
+// answer is lost, until ctx ends.
+func (c *Conn) persist(ctx context.Context, exchange func(context.Context) error) error {
+	patient, cancel := withoutDeadline(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		err := c.explain(exchange(patient))
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(ctx.Err(), err)
+		case !transient(err) || !pause(ctx, retryWait(try)):
+			return err
+		}
+	}
+}
+
+// withoutDeadline ends with ctx but does not say when that will be: the client
+// then gives each request some seconds, where it would wait until the end of ctx
+// for an answer that was lost.
+func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	return patient, func() { stop(); cancel() }
+}
+
+// transient reports whether the connection or the broker may do better in a moment.
+func transient(err error) bool {
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return false
+	}
+	for _, passing := range []error{context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+		nats.ErrReconnectBufExceeded, jetstream.ErrJetStreamNotEnabled} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code == 503
+}
+
+// explain adds what the server forbade, since the call itself only timed out.
+func (c *Conn) explain(err error) error {
+	last := c.nats.LastError()
+	if subject, ok := forbidden(last); ok && strings.HasPrefix(subject, "$JS.") && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w (%w)", err, last)
+	}
+	return err
+}
+
 // pause waits and reports whether ctx still runs.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -42,11 +42,13 @@ func (c *Conn) Declare(ctx context.Context) error {
 	if err := c.checkVersion(); err != nil {
 		return err
 	}
-	stream, err := c.declareStream(ctx)
-	if err != nil {
-		return err
-	}
-	return c.declareConsumers(ctx, stream)
+	return c.persist(ctx, func(ctx context.Context) error {
+		stream, err := c.declareStream(ctx)
+		if err != nil {
+			return err
+		}
+		return c.declareConsumers(ctx, stream)
+	})
 }
 
 // checkVersion refuses servers that cannot reset a consumer and warns of those
@@ -123,25 +125,14 @@ func (c *Conn) declareStream(ctx context.Context) (stream jetstream.Stream, err 
 			break
 		}
 	}
-	return nil, fmt.Errorf("declare stream %s: %w", want.Name, c.explain(err))
+	return nil, fmt.Errorf("declare stream %s: %w", want.Name, err)
 }
 
 // worthAgain: somebody else created it in between (10058, 10148 for consumers),
 // or a cluster that has just started is not ready (10005, 10008).
 func worthAgain(err error) bool {
 	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	return api.Code == 503 || slices.Contains([]jetstream.ErrorCode{10058, 10148, 10005}, api.ErrorCode)
-}
-
-// explain adds what the server forbade, since the call itself only timed out.
-func (c *Conn) explain(err error) error {
-	if subject, ok := forbidden(c.nats.LastError()); ok && strings.HasPrefix(subject, "$JS.") && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w (%w)", err, c.nats.LastError())
-	}
-	return err
+	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{10058, 10148, 10005, 10008}, api.ErrorCode)
 }
 
 // alignStream brings a stream to what it must be.
@@ -160,7 +151,7 @@ func (c *Conn) alignStream(ctx context.Context, have, want jetstream.StreamConfi
 	}
 	merged := mergeStream(have, want)
 	if _, err := c.js.UpdateStream(ctx, merged); err != nil {
-		return &DriftError{want.Name, drift[0].field, drift[0].have, drift[0].want, c.explain(err)}
+		return &DriftError{want.Name, drift[0].field, drift[0].have, drift[0].want, err}
 	}
 	c.logDrift(want.Name, drift)
 	return nil
@@ -296,7 +287,7 @@ func (c *Conn) missing(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return &GoneError{c.names.stream(), "is not there", err}
 	}
-	return c.explain(err)
+	return err
 }
 
 func (c *Conn) declareConsumer(ctx context.Context, stream jetstream.Stream, info *jetstream.ConsumerInfo, want jetstream.ConsumerConfig) error {
@@ -315,7 +306,7 @@ func (c *Conn) declareConsumer(ctx context.Context, stream jetstream.Stream, inf
 			break
 		}
 	}
-	return fmt.Errorf("declare consumer %s of %s: %w", want.Durable, c.names.stream(), c.explain(err))
+	return fmt.Errorf("declare consumer %s of %s: %w", want.Durable, c.names.stream(), err)
 }
 
 func (c *Conn) alignConsumer(ctx context.Context, stream jetstream.Stream, have, want jetstream.ConsumerConfig) error {
@@ -331,7 +322,7 @@ func (c *Conn) alignConsumer(ctx context.Context, stream jetstream.Stream, have,
 	}
 	want.Metadata = have.Metadata
 	if _, err := stream.UpdateConsumer(ctx, want); err != nil {
-		return &DriftError{name, drift[0].field, drift[0].have, drift[0].want, c.explain(err)}
+		return &DriftError{name, drift[0].field, drift[0].have, drift[0].want, err}
 	}
 	c.logDrift(name, drift)
 	return nil

@@ -12,15 +12,18 @@ import (
 // held are the deliveries of one Receive that are not acked: it extends them, and
 // knows them again when the broker gives them out a second time.
 //
-// The broker matches an ack to a message by its sequence alone, and forgets after
-// a reset what it had given out. So an ack is sent only in the session in which
-// the broker gave the message out last; one that comes between is remembered and
-// sent when the message comes again.
+// The broker matches an ack to a message by its sequence alone. After a reset it
+// gives out everything above the ack floor, acked or not, and an ack that comes
+// before is not heard. So an ack is sent only in the session in which the broker
+// gave the message out last; one that comes between is remembered and sent when
+// the message comes again, and so are those of the last seconds.
 type held struct {
 	nats *nats.Conn
 
-	mu         sync.Mutex
-	by         map[uint64]*Delivery // by sequence
+	mu    sync.Mutex
+	by    map[uint64]*Delivery // by sequence
+	acked [2]map[uint64]int64  // by sequence, when it was stored: since the last tick, and before
+
 	session    int
 	reconnects uint64 // of the connection, when the session began
 	left       bool   // Receive has returned
@@ -29,7 +32,7 @@ type held struct {
 }
 
 func newHeld(c *Conn) *held {
-	return &held{nats: c.nats, by: map[uint64]*Delivery{}, done: make(chan struct{})}
+	return &held{nats: c.nats, by: map[uint64]*Delivery{}, acked: [2]map[uint64]int64{{}, {}}, done: make(chan struct{})}
 }
 
 // begin is called before a reset and numbers the session.
@@ -43,70 +46,74 @@ func (h *held) begin(reconnects uint64) int {
 
 var errOther = errors.New("a sequence holds another message than before")
 
-// add takes a delivery. It reports known if this very message is held already;
-// the first delivery of it then goes on, or is acked if the caller was done.
+// add takes a delivery. It reports known if this very message was delivered
+// before: the first delivery of it then goes on, or is acked if the caller was
+// done with it.
 func (h *held) add(d *Delivery) (known bool, err error) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	old := h.by[d.Sequence]
 	switch {
 	case h.voided:
-		h.mu.Unlock()
+		return true, nil
+	case old == nil && h.wasAcked(d):
+		_ = h.nats.Publish(d.reply, ackBody) // if it is lost the message comes once more
 		return true, nil
 	case old == nil:
 		h.by[d.Sequence] = d
-		h.mu.Unlock()
 		return false, nil
 	case !old.Stored.Equal(d.Stored):
-		h.mu.Unlock()
-		h.void()
+		h.empty()
 		return false, errOther
 	}
 	old.reply, old.session, old.touched = d.reply, d.session, d.touched
-	acked := old.acked
-	h.mu.Unlock()
-	if acked {
-		_ = h.sendAck(old, d.reply) // if it fails the message comes once more
+	if old.acked {
+		_ = h.sendAck(old)
 	}
 	return true, nil
+}
+
+func (h *held) wasAcked(d *Delivery) bool {
+	for _, acked := range h.acked {
+		if stored, ok := acked[d.Sequence]; ok && stored == d.Stored.UnixNano() {
+			return true
+		}
+	}
+	return false
 }
 
 var errLater = errors.New("the connection was lost; the message comes again")
 
 func (h *held) ack(d *Delivery) error {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.voided || h.by[d.Sequence] != d {
-		h.mu.Unlock()
 		return nil // acked before, or there is nothing to ack any more
 	}
 	d.acked = true
-	reply := d.reply
-	current := d.session == h.session && h.nats.Stats().Reconnects == h.reconnects
-	h.mu.Unlock()
-	if !current {
-		h.forget(d)
-		return fmt.Errorf("ack message %d: %w", d.Sequence, errLater)
+	if d.session != h.session || h.nats.Stats().Reconnects != h.reconnects {
+		return h.later(d, errLater)
 	}
-	return h.sendAck(d, reply)
+	return h.sendAck(d)
 }
 
-func (h *held) sendAck(d *Delivery, reply string) error {
-	if err := h.nats.Publish(reply, ackBody); err != nil {
-		h.forget(d)
-		return fmt.Errorf("ack message %d: %w", d.Sequence, err)
+// sendAck tells the broker. Lock held; the client only buffers.
+func (h *held) sendAck(d *Delivery) error {
+	if err := h.nats.Publish(d.reply, ackBody); err != nil {
+		return h.later(d, err)
 	}
-	h.release(d)
+	h.acked[0][d.Sequence] = d.Stored.UnixNano()
+	h.drop(d)
 	return nil
 }
 
-// forget gives up an ack that could not be sent, if no Receive is there to which
-// the message could come again.
-func (h *held) forget(d *Delivery) {
-	h.mu.Lock()
-	left := h.left
-	h.mu.Unlock()
-	if left {
-		h.release(d)
+// later leaves an ack for when the message comes again, if a Receive is there to
+// which it could. Lock held.
+func (h *held) later(d *Delivery, err error) error {
+	if h.left {
+		h.drop(d)
 	}
+	return fmt.Errorf("ack message %d: %w", d.Sequence, err)
 }
 
 var (
@@ -118,8 +125,12 @@ func (h *held) release(d *Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.by[d.Sequence] == d {
-		delete(h.by, d.Sequence)
+		h.drop(d)
 	}
+}
+
+func (h *held) drop(d *Delivery) {
+	delete(h.by, d.Sequence)
 	h.finish()
 }
 
@@ -136,6 +147,10 @@ func (h *held) leave() {
 func (h *held) void() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.empty()
+}
+
+func (h *held) empty() {
 	h.voided = true
 	clear(h.by)
 	h.finish()
@@ -153,16 +168,16 @@ func (h *held) finish() {
 	}
 }
 
-// extend keeps the broker from giving out again what is held: every interval it
-// extends what was not extended for as long.
-func (h *held) extend(every time.Duration, closing <-chan struct{}) {
-	tick := time.NewTicker(every)
+// extend keeps the broker from giving out again what is held: it extends what was
+// not touched for a third of ackWait.
+func (h *held) extend(ackWait time.Duration, closing <-chan struct{}) {
+	tick := time.NewTicker(ackWait / 12)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			for _, reply := range h.older(now.Add(-every), now) {
-				_ = h.nats.Publish(reply, inProgressBody) // the next tick tries again
+			for _, reply := range h.older(now.Add(-ackWait/3), now) {
+				_ = h.nats.Publish(reply, inProgressBody) // a later tick tries again
 			}
 		case <-h.done:
 			return
@@ -176,6 +191,7 @@ func (h *held) extend(every time.Duration, closing <-chan struct{}) {
 func (h *held) older(limit, now time.Time) (replies []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.acked = [2]map[uint64]int64{{}, h.acked[0]}
 	for _, d := range h.by {
 		if d.touched.Before(limit) && !d.acked {
 			d.touched = now

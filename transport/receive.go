@@ -131,7 +131,7 @@ func (c *Conn) enter(r *receiver) error {
 		return ErrClosed
 	}
 	c.receivers[r] = struct{}{}
-	c.parts.Go(func() { r.held.extend(c.config.AckWait/3, c.life.Done()) })
+	c.parts.Go(func() { r.held.extend(c.config.AckWait, c.life.Done()) })
 	return nil
 }
 
@@ -241,11 +241,15 @@ func (r *receiver) reset(ctx context.Context) error {
 	defer cancel()
 	last, err := r.lastSequence(ctx)
 	if err != nil {
-		return r.trouble(ctx, err)
+		return r.trouble(err)
+	}
+	// To reset a consumer that is not there would only time out.
+	if _, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer); err != nil {
+		return r.trouble(err)
 	}
 	info, err := r.conn.js.ResetConsumer(ctx, r.conn.names.stream(), r.consumer)
 	if err != nil {
-		return r.trouble(ctx, err)
+		return r.trouble(err)
 	}
 	switch {
 	case !r.created.IsZero() && !r.created.Equal(info.Created):
@@ -265,7 +269,7 @@ func (r *receiver) reset(ctx context.Context) error {
 func (r *receiver) rewind(ctx context.Context, floor, last uint64) error {
 	r.conn.log.Warn("consumer is ahead of its stream, begins anew", "consumer", r.consumer, "floor", floor, "last", last)
 	if _, err := r.conn.js.ResetConsumerToSequence(ctx, r.conn.names.stream(), r.consumer, 1); err != nil {
-		return r.trouble(ctx, err)
+		return r.trouble(err)
 	}
 	return nil
 }
@@ -279,12 +283,9 @@ func (r *receiver) lastSequence(ctx context.Context) (uint64, error) {
 }
 
 // trouble decides what an error of the broker's API means for the session.
-func (r *receiver) trouble(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+func (r *receiver) trouble(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return r.gone("is not there", err)
-	case errors.Is(err, nats.ErrNoResponders) && r.exists(ctx) == nil:
-		return &sessionError{"the broker has nobody for the consumer yet"}
 	}
 	select {
 	case denied := <-r.denied:
@@ -295,13 +296,6 @@ func (r *receiver) trouble(ctx context.Context, err error) error {
 		return r.conn.nats.LastError()
 	}
 	return &sessionError{err.Error()}
-}
-
-// exists asks for the consumer. Where nobody answers for it, it may be gone or
-// only without a leader.
-func (r *receiver) exists(ctx context.Context) error {
-	_, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer)
-	return err
 }
 
 func (r *receiver) gone(reason string, err error) error {
@@ -508,17 +502,26 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		session:     s.number,
 		touched:     time.Now(),
 	}
-	if d.Message, err = s.conn.names.message(m); err != nil {
+	if d.Message, err = s.conn.names.message(m, s.conn.config.MaxDataBytes); err != nil {
 		d.Err = &UnreadableError{m.Subject, m.Header, m.Data, err}
 	}
 	return d, nil
 }
 
-// message reads a message of ours.
-func (n names) message(m *nats.Msg) (weir.Message, error) {
+// message reads a message of ours. What it accepts the store accepts too, but for
+// an empty stream id, which is a matter of policy there. limit is the largest
+// payload.
+func (n names) message(m *nats.Msg, limit int) (weir.Message, error) {
 	stream, err := n.parse(m.Subject)
 	if err != nil {
 		return weir.Message{}, err
 	}
-	return decode(stream, m.Header, m.Data)
+	message, err := decode(stream, m.Header, m.Data)
+	if err != nil {
+		return weir.Message{}, err
+	}
+	if err := message.Validate(limit); err != nil && !errors.As(err, new(*weir.EmptyStreamError)) {
+		return weir.Message{}, err
+	}
+	return message, nil
 }

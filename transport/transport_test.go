@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = 10 * time.Second
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
@@ -132,4 +134,25 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// receiveAll receives every shard, acks at once and counts.
+func receiveAll(t testing.TB, c *Conn) (acked func() int) {
+	t.Helper()
+	var count atomic.Int64
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	for shard := range c.config.Shards {
+		group.Go(func() {
+			err := c.Receive(ctx, weir.Shard(shard), func(d *Delivery) {
+				count.Add(1)
+				_ = d.Ack()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() { stop(); group.Wait() })
+	return func() int { return int(count.Load()) }
 }
