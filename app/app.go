@@ -30,6 +30,7 @@ type App struct {
 	kill      context.CancelCauseFunc
 	life      context.Context // ends with Kill and with Close
 	ran       atomic.Bool
+	owner     atomic.Bool
 	count     counts
 
 	mu      sync.Mutex

@@ -39,7 +39,7 @@ var (
 func service(t *testing.T) app.Config {
 	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "_"))
 	return app.Config{Name: name[:min(len(name), 40)], Postgres: testkit.Database(t), NATS: testkit.NATS(t), Types: types,
-		Projections: []projection.Projection{seats, guests}}
+		MaxIngestBytes: 64 << 20, Projections: []projection.Projection{seats, guests}}
 }
 
 func open(t *testing.T, config app.Config) *app.App {

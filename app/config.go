@@ -44,7 +44,7 @@ type Config struct {
 	// Replicas of the JetStream streams. Default 1; 3 for a cluster.
 	Replicas int
 	// MaxIngestBytes is how much the broker holds before producers have to
-	// wait. Default 4 GiB.
+	// wait; that much is reserved. Default 1 GiB.
 	MaxIngestBytes int64
 
 	// ConnectTimeout is how long New waits for servers that are not there yet.

@@ -51,6 +51,10 @@ type Health struct {
 	Waiting int64 `json:"waiting"`
 	// Behind says how far each projection is behind the log.
 	Behind map[string]Lag `json:"behind"`
+	// Parked is how many streams each projection is stopped at, because of an
+	// event that it cannot apply. Everything else goes on, so an app with parked
+	// streams is ready; somebody should look at them all the same.
+	Parked map[string]int `json:"parked,omitempty"`
 }
 
 // Lag is how far a projection is behind the head of the log, as the database has
@@ -74,10 +78,12 @@ func (a *App) Health(ctx context.Context) Health {
 	problem(err)
 	h.Waiting = int64(backlog.Waiting + backlog.Unacked)
 
+	h.Parked, err = a.Store.ParkedCounts(ctx)
+	problem(err)
+	h.Owner = a.owner.Load()
 	_, head, err := a.Store.ReadHorizon(ctx)
 	problem(err)
 	for name, p := range a.progress() {
-		h.Owner = true
 		problem(p.Err)
 		if err == nil {
 			lag, err := a.lag(ctx, p.At, head)

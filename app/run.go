@@ -151,6 +151,8 @@ func (r *run) work(held map[string][]eventstore.Lease) error {
 	defer cancel()
 	defer context.AfterFunc(failed, cancel)()
 
+	r.owner.Store(true)
+	defer r.owner.Store(false)
 	total := 0
 	for _, leases := range held {
 		total += len(leases)

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,12 +21,13 @@ type state[S weir.Evolver[S]] struct {
 	last     weir.ID
 	position weir.Position
 	changed  bool
+	err      error // why the row cannot be read
 }
 
 // apply folds one event.
 func (r *state[S]) apply(i item, version weir.Version) error {
-	if i.err != nil {
-		return &eventError{i.Event, i.err}
+	if err := cmp.Or(i.err, r.err); err != nil {
+		return &eventError{i.Event, err}
 	}
 	for _, value := range i.values {
 		next, err := evolve(r.value, value)
@@ -148,10 +150,20 @@ func (s *viewStep[S]) load(rows pgx.Rows) error {
 	if text == nil {
 		return nil
 	}
-	if err := json.Unmarshal(text, &r.value); err != nil {
-		return fmt.Errorf("read row %q of view %s: %w", r.key, s.view.Name, err)
+	if err := unmarshal(text, &r.value); err != nil {
+		r.err = fmt.Errorf("read row %q: %w", r.key, err)
 	}
 	return nil
+}
+
+// unmarshal reads a state. It calls the user's code too.
+func unmarshal(text []byte, into any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the state panicked: %v", p)
+		}
+	}()
+	return json.Unmarshal(text, into)
 }
 
 // finish folds and queues the writes.
@@ -274,10 +286,15 @@ func (r *state[S]) applyAll(items []item) error {
 }
 
 // rewind makes the row come out as if its late events had been on time. It reads
-// the stream to its head, so the row's version ends at what was read: events that
-// are appended meanwhile have higher versions and come by the feed.
+// the stream up to what the batch has brought: the row's version says exactly what
+// was folded, and everything above it comes by the feed.
 func (s *viewStep[S]) rewind(ctx context.Context, tx pgx.Tx, r *state[S], late []item) error {
-	events, err := s.worker.Store.Whole(ctx, tx, weir.StreamID(r.key))
+	last := r.version
+	for _, i := range late {
+		last = max(last, i.Version)
+	}
+	whole := eventstore.Range{Stream: weir.StreamID(r.key), First: 1, Last: last}
+	events, err := s.worker.Store.Ranges(ctx, tx, []eventstore.Range{whole})
 	if err != nil {
 		return err
 	}
@@ -332,12 +349,18 @@ func (s *viewStep[S]) queueWrites(b *pgx.Batch) error {
 	return nil
 }
 
-// encode is the value of the column state: null for a tombstone.
-func (r *state[S]) encode() (*string, error) {
+// encode is the value of the column state: null for a tombstone. It calls the
+// user's code too.
+func (r *state[S]) encode() (text *string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the state panicked: %v", p)
+		}
+	}()
 	if r.deleted() {
 		return nil, nil
 	}
-	text, err := json.Marshal(r.value)
-	encoded := string(text)
-	return &encoded, err
+	encoded, err := json.Marshal(r.value)
+	state := string(encoded)
+	return &state, err
 }

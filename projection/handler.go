@@ -98,7 +98,11 @@ func (s *handlerStep) handle(ctx context.Context, tx pgx.Tx, i item) (err error)
 		}
 	}()
 	for _, value := range i.values {
-		if err := s.handler.Handle(ctx, tx, i.Event, value); err != nil {
+		err := s.handler.Handle(ctx, tx, i.Event, value)
+		switch {
+		case err != nil && tx.Conn().IsClosed():
+			return err // it is not the event's fault
+		case err != nil:
 			return &eventError{i.Event, err}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
@@ -76,12 +77,23 @@ func split(items []item, err error) int {
 // isPoison tells an event that fails by itself from everything that is not its
 // fault: stopping, a lost lease, a lost connection, a missing right.
 func (w *Worker) isPoison(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || isFatal(err) || eventstore.IsTransient(err) {
+	if ctx.Err() != nil || isFatal(err) {
 		return false
 	}
 	var event *eventError
-	return errors.As(err, &event) || eventstore.IsRefused(err)
+	var pg *pgconn.PgError
+	switch errors.As(err, &pg); {
+	case pg != nil && pg.Code == timedOut:
+		return errors.As(err, &event)
+	case errors.As(err, &event): // whatever went wrong in the user's code, unless the database says that it was its own doing
+		return pg == nil || !eventstore.IsTransient(pg)
+	}
+	return eventstore.IsRefused(err)
 }
+
+// timedOut is what the database says of a statement that took too long. A handler
+// whose statement does so again and again is at fault itself.
+const timedOut = "57014"
 
 // insist tries one event some more times, then parks its stream.
 func (w *Worker) insist(ctx context.Context, i item, to weir.Position, err error) error {
@@ -129,8 +141,11 @@ func (s parkStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
 // lost lease and an event that fails by itself are returned.
 func (w *Worker) retry(ctx context.Context, act func(context.Context) error) error {
 	wait := newBackOff()
-	for {
+	for failed := false; ; failed = true {
 		err := act(ctx)
+		if err == nil && failed {
+			w.report(nil)
+		}
 		if err == nil || ctx.Err() != nil || isFatal(err) || w.isPoison(ctx, err) {
 			return errors.Join(err, ctx.Err())
 		}

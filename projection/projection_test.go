@@ -100,7 +100,13 @@ func claimed(t *testing.T, s *eventstore.Store, p projection.Projection) (*proje
 // that waits for its end.
 func start(t *testing.T, s *eventstore.Store, p projection.Projection) (*projection.Worker, func() error) {
 	t.Helper()
+	return startWith(t, s, p, func(*projection.Worker) {})
+}
+
+func startWith(t *testing.T, s *eventstore.Store, p projection.Projection, set func(*projection.Worker)) (*projection.Worker, func() error) {
+	t.Helper()
 	w, instance := claimed(t, s, p)
+	set(w)
 	ctx := testkit.Context(t)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

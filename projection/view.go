@@ -42,6 +42,9 @@ func (v View[S]) ProjectionName() string { return v.Name }
 // FollowsWholeLog is true for views that are not keyed by stream.
 func (v View[S]) FollowsWholeLog() bool { return !v.Key.byStream() }
 
+// knowsItsEvents: the version of a stream's row says which of its events it has seen.
+func (v View[S]) knowsItsEvents() bool { return v.Key.byStream() }
+
 func (v View[S]) wants() (typeSet, Unknown) { return v.Types, v.Unknown }
 
 var (
@@ -70,7 +73,7 @@ func (v View[S]) Prepare(ctx context.Context, s *eventstore.Store) error {
 	if there, err := v.exists(ctx, s); there || err != nil {
 		return err
 	}
-	if _, err := s.Pool().Exec(ctx, v.sql(s, createView)); err != nil {
+	if err := s.Create(ctx, strings.ReplaceAll(createView, "view_name", "view_"+v.Name)); err != nil {
 		return fmt.Errorf("create the table of view %s: %w", v.Name, err)
 	}
 	return nil

@@ -26,6 +26,9 @@ type Worker struct {
 	Fence eventstore.Fence
 	// Limit is the most events of one batch. Default 1000.
 	Limit int
+	// Audit is how often the worker counts again what it has passed. Default
+	// 30 s.
+	Audit time.Duration
 
 	// Owned by Run.
 	at      weir.Position                // everything at or below is applied
@@ -35,6 +38,7 @@ type Worker struct {
 	markedA time.Time
 	parked  map[weir.StreamID]bool
 	count   Counts // of the batch under way
+	audit   audit
 
 	mu       sync.Mutex
 	progress Progress
@@ -50,6 +54,7 @@ type Counts struct {
 	Replayed   int64 // events folded again by rewinds
 	Skipped    int64 // rows that were not written, since a newer version was there
 	Parked     int64 // streams stopped at a failing event
+	Alarms     int64 // events that turned up behind the worker; see Worker.Audit
 }
 
 // Progress says where a worker is and what it did.
@@ -63,7 +68,7 @@ type Progress struct {
 // Plus is the sum of two counts.
 func (c Counts) Plus(o Counts) Counts {
 	return Counts{c.Batches + o.Batches, c.Applied + o.Applied, c.Inversions + o.Inversions, c.Rewinds + o.Rewinds,
-		c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked}
+		c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked, c.Alarms + o.Alarms}
 }
 
 // Progress is safe to call while Run runs.
@@ -162,6 +167,7 @@ func (w *Worker) resume(ctx context.Context) error {
 		}
 	}
 	w.marked, w.markedA = w.at, time.Now()
+	w.audit = audit{}
 	w.report(nil)
 	return nil
 }
@@ -183,7 +189,7 @@ func (w *Worker) cycle(ctx context.Context) error {
 		return err
 	}
 	if horizon == w.at {
-		return w.retry(ctx, w.mark)
+		return w.retry(ctx, w.rest)
 	}
 	var page []weir.Event
 	err = w.retry(ctx, func(ctx context.Context) (err error) {
@@ -197,26 +203,47 @@ func (w *Worker) cycle(ctx context.Context) error {
 	if len(page) == w.limit() {
 		to = page[len(page)-1].Position
 	}
+	passed := passage{w.at, to, int64(len(page))}
 	if err := w.apply(ctx, w.decode(w.unseen(page)), to); err != nil {
 		return err
 	}
 	w.at = to
+	w.audit.pass(passed)
 	w.report(nil)
-	return nil
+	return w.retry(ctx, w.look)
 }
 
-// next is the horizon once it is above w.at, or w.at when it is time to mark.
+// next is the horizon once it is above w.at, or w.at when there is something to do
+// at rest.
 func (w *Worker) next(ctx context.Context) (weir.Position, error) {
-	if w.marked == w.at {
+	due, ok := w.due()
+	if !ok {
 		return w.Store.WaitHorizon(ctx, w.at)
 	}
-	soon, cancel := context.WithDeadline(ctx, w.markedA.Add(markEvery))
+	soon, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	at, err := w.Store.WaitHorizon(soon, w.at)
 	if err != nil && ctx.Err() == nil {
 		return w.at, nil
 	}
 	return at, err
+}
+
+// due is when to do what is done at rest, if there is anything.
+func (w *Worker) due() (time.Time, bool) {
+	due, ok := w.audit.due(w.auditEvery())
+	if mark := w.markedA.Add(markEvery); w.marked != w.at && (!ok || mark.Before(due)) {
+		return mark, true
+	}
+	return due, ok
+}
+
+// rest moves the checkpoints of quiet shards along and looks back.
+func (w *Worker) rest(ctx context.Context) error {
+	if err := w.mark(ctx); err != nil {
+		return err
+	}
+	return w.look(ctx)
 }
 
 func (w *Worker) limit() int {
@@ -277,11 +304,22 @@ func (w *Worker) item(e weir.Event) item {
 	if !types.has(e.Type) || !known && unknown == Skip {
 		return item{Event: e}
 	}
-	values, err := w.Store.Types().DecodeAll(e.Message)
+	values, err := w.values(e)
 	if !known && unknown == Fail {
 		err = &fatalError{&eventError{e, err}}
 	}
 	return item{e, values, err, err != nil || len(values) > 0}
+}
+
+// values decodes an event. It calls the user's code; a panic is that event's
+// failure, not the end of the process.
+func (w *Worker) values(e weir.Event) (values []any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decoding panicked: %v", p)
+		}
+	}()
+	return w.Store.Types().DecodeAll(e.Message)
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.
