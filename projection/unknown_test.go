@@ -92,3 +92,36 @@ func TestP4_CommitWhoseAnswerIsLost(t *testing.T) {
 		want(t, s, "a-1", 0, 1, 2, 3, 4)
 	})
 }
+
+// TestP4_BackendsAreTerminated under a handler and a view, again and again, at any
+// moment of their transactions: rows equal events exactly.
+func TestP4_BackendsAreTerminated(t *testing.T) {
+	t.Parallel()
+	s, producer, _ := wired(t)
+	w, _ := start(t, s, journal("torn", true))
+	ctx, stop := context.WithTimeout(testkit.Context(t), 1500*time.Millisecond)
+	defer stop()
+	killed := make(chan int64)
+	go func() {
+		n := int64(0)
+		for ctx.Err() == nil {
+			tag, err := producer.Pool().Exec(ctx, `select pg_terminate_backend(pid) from (select pid from pg_stat_activity
+				where datname = current_database() and state <> 'idle' and query ~ 'journal_torn|checkpoints|commit' and pid <> pg_backend_pid() limit 1) p`)
+			if err == nil {
+				n += tag.RowsAffected()
+			}
+		}
+		killed <- n
+	}()
+	events := 0
+	for ctx.Err() == nil {
+		ingest(t, producer, add(weir.Stream("a", fmt.Sprint(events%5)), events))
+		events++
+	}
+	hits := <-killed
+	settle(t, s, w)
+	if rows, distinct := noted(t, s, "torn"); rows != events || distinct != events {
+		t.Errorf("%d events were handled %d times, %d different ones; %d backends were terminated", events, rows, distinct, hits)
+	}
+	t.Logf("%d events, %d backends terminated", events, hits)
+}
