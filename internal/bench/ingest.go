@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-es/weir/app"
+	"github.com/weir-es/weir/transport"
 )
 
 // ingestOurs lets an app without projections store what lies in its ingest
@@ -49,7 +51,15 @@ func ingestOurs(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
+	if err := acked(ctx, func() bool { return isDone(ctx, d) }); err != nil {
+		return err
+	}
 	return t.expectEvents(ctx, a.Store, 0)
+}
+
+func isDone(ctx context.Context, d declared) bool {
+	backlog, err := d.Backlog(ctx)
+	return err == nil && backlog.IsDone()
 }
 
 // warnings hears of what makes a service wait, on the side of the results.
@@ -66,6 +76,16 @@ func (t *trial) fill(ctx context.Context) (d declared, end func(), err error) {
 		return d, nil, err
 	}
 	return d, end, nil
+}
+
+// acked waits until the broker has counted every ack.
+func acked(ctx context.Context, done func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := until(ctx, done); err != nil {
+		return fmt.Errorf("some messages were not acknowledged: %w", err)
+	}
+	return nil
 }
 
 // until looks every millisecond.
@@ -111,19 +131,46 @@ func ingestTwin(ctx context.Context, t *trial) error {
 		return err
 	}
 	defer closeAll()
-	b, err := t.broker()
+	consumer, disconnect, err := t.consumer(ctx, d.stream)
 	if err != nil {
 		return err
 	}
-	nc, err := nats.Connect(b.url)
-	if err != nil {
+	defer disconnect()
+	if err := t.measure(func() error { return fetchAll(ctx, consumer, conns, t.n) }); err != nil {
 		return err
 	}
-	defer nc.Close()
-	if err := t.measure(func() error { return fetchAll(ctx, nc, d.stream, conns, t.n) }); err != nil {
+	if err := acked(ctx, func() bool { return isEmpty(ctx, consumer) }); err != nil {
 		return err
 	}
 	return t.expectRows(ctx, conn, 0)
+}
+
+// consumer makes a pull consumer of everything in a stream, on a connection of
+// its own.
+func (t *trial) consumer(ctx context.Context, stream string) (c jetstream.Consumer, end func(), err error) {
+	b, err := t.broker()
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := nats.Connect(b.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err == nil {
+		c, err = js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: transport.DefaultMaxAckPending})
+	}
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return c, nc.Close, nil
+}
+
+func isEmpty(ctx context.Context, c jetstream.Consumer) bool {
+	info, err := c.Info(ctx)
+	return err == nil && info.NumPending == 0 && info.NumAckPending == 0
 }
 
 // page is what one fetch brought.
@@ -133,16 +180,7 @@ type page struct {
 }
 
 // fetchAll fetches n messages and writes them.
-func fetchAll(ctx context.Context, nc *nats.Conn, stream string, conns []*pgx.Conn, n int) error {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	consumer, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 50_000})
-	if err != nil {
-		return err
-	}
+func fetchAll(ctx context.Context, consumer jetstream.Consumer, conns []*pgx.Conn, n int) error {
 	pages := make(chan *page, len(conns))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
