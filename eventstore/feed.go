@@ -64,6 +64,25 @@ func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, p Parked) 
 	return nil
 }
 
+// ParkedCounts says how many streams each consumer is stopped at.
+func (s *Store) ParkedCounts(ctx context.Context) (map[string]int, error) {
+	rows, err := s.pool.Query(ctx, s.sql.ParkedCounts)
+	if err != nil {
+		return nil, fmt.Errorf("count what is parked: %w", err)
+	}
+	counts := map[string]int{}
+	var consumer string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&consumer, &n}, func() error {
+		counts[consumer] = n
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count what is parked: %w", err)
+	}
+	return counts, nil
+}
+
 // Parked lists the streams that a consumer stopped at.
 func (s *Store) Parked(ctx context.Context, consumer string) ([]Parked, error) {
 	rows, err := s.pool.Query(ctx, s.sql.Parked, consumer)

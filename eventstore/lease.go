@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,10 @@ import (
 // Stale is how long an owner may be silent, by the clock of the database, before
 // its leases may be taken.
 const Stale = 5 * time.Second
+
+// fenceLimit is how long a statement under a fence may take, and how long its
+// transaction may be idle.
+const fenceLimit = 4 * time.Second
 
 // Lease is the right to write for a shard of a scope, until somebody else takes
 // it with a higher epoch.
@@ -151,12 +156,14 @@ func (i *Instance) Guard(scope string, leases []Lease) Fence {
 
 // QueueFence holds the leases of these shards to the end of the transaction that
 // b belongs to. If one is not ours any more, the batch fails with
-// weir.ErrLeaseLost and the transaction must be rolled back.
+// weir.ErrLeaseLost and the transaction must be rolled back. No statement of the
+// transaction may take longer than 4 s, and it may not be idle for longer.
 func (s *Store) QueueFence(b *pgx.Batch, f Fence, shards []weir.Shard) {
 	epochs := make([]int64, len(shards))
 	for i, shard := range shards {
 		epochs[i] = f.Epochs[shard]
 	}
+	b.Queue(s.sql.FenceLimits, strconv.FormatInt(fenceLimit.Milliseconds(), 10))
 	b.Queue(s.sql.Fence, f.Scope, [16]byte(f.Owner), shards, epochs).Query(func(rows pgx.Rows) error {
 		held := 0
 		for rows.Next() {

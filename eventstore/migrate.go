@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -23,6 +24,7 @@ type migration struct {
 	Name     string
 	Checksum string
 	text     string
+	at       time.Time // when it was applied
 }
 
 // migrations are all files in order. They are part of the program: a broken one
@@ -43,7 +45,7 @@ func migrations() (all []migration) {
 			panic("migration " + entry.Name() + " is out of order")
 		}
 		sum := sha256.Sum256(text)
-		all = append(all, migration{n, name, hex.EncodeToString(sum[:]), string(text)})
+		all = append(all, migration{Number: n, Name: name, Checksum: hex.EncodeToString(sum[:]), text: string(text)})
 	}
 	return all
 }
@@ -65,15 +67,24 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func (s *Store) upToDate(ctx context.Context) (bool, error) {
-	applied, err := s.applied(ctx, s.pool)
-	if isUndefined(err) {
-		return false, nil
-	}
+	applied, err := s.history(ctx)
 	if err != nil {
-		return false, fmt.Errorf("read migrations of schema %q: %w", s.config.Schema, err)
+		return false, err
 	}
 	todo, err := pending(migrations(), applied)
 	return err == nil && len(todo) == 0, err
+}
+
+// history is what was done to the schema so far: nothing, if it does not exist.
+func (s *Store) history(ctx context.Context) ([]migration, error) {
+	applied, err := s.applied(ctx, s.pool)
+	if isUndefined(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read migrations of schema %q: %w", s.config.Schema, err)
+	}
+	return applied, nil
 }
 
 func (s *Store) migrate(ctx context.Context, tx pgx.Tx) error {
@@ -104,14 +115,36 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// Create runs statements that create what a projection needs, in one transaction
+// under the lock of migrations, so that any number of instances may start at once.
+// "weir." before a name stands for the schema of the store. The statements must be
+// safe to repeat.
+func (s *Store) Create(ctx context.Context, sql string) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", migrationLock(s.config.Schema)); err != nil {
+			return err
+		}
+		_, err := tx.Conn().PgConn().Exec(ctx, s.Qualify(sql)).ReadAll()
+		return err
+	})
+}
+
 // createSchema asks first, since "if not exists" still wants the right to create.
 func createSchema(ctx context.Context, tx pgx.Tx, name, quoted string) error {
-	var there bool
-	if err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", name).Scan(&there); err != nil || there {
+	there, err := hasSchema(ctx, tx, name)
+	if err != nil || there {
 		return err
 	}
-	_, err := tx.Exec(ctx, "create schema "+quoted)
+	_, err = tx.Exec(ctx, "create schema "+quoted)
 	return err
+}
+
+func hasSchema(ctx context.Context, q querier, name string) (bool, error) {
+	rows, err := q.Query(ctx, "select exists (select from pg_namespace where nspname = $1)", name)
+	if err != nil {
+		return false, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 }
 
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, m migration) error {
@@ -134,7 +167,7 @@ func (s *Store) applied(ctx context.Context, q querier) ([]migration, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (m migration, err error) {
-		return m, row.Scan(&m.Number, &m.Name, &m.Checksum)
+		return m, row.Scan(&m.Number, &m.Name, &m.Checksum, &m.at)
 	})
 }
 

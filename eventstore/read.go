@@ -265,6 +265,15 @@ func (s *Store) Page(ctx context.Context, after, to weir.Position, shards []weir
 	return page, nil
 }
 
+// CountRange counts the events above position after and not above to, of these
+// shards (nil: all).
+func (s *Store) CountRange(ctx context.Context, after, to weir.Position, shards []weir.Shard) (n int64, err error) {
+	if err := s.pool.QueryRow(ctx, s.sql.CountRange, int64(after), int64(to), shards).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count events after position %d: %w", after, err)
+	}
+	return n, nil
+}
+
 // Range is a part of a stream: the versions First to Last, both included.
 type Range struct {
 	Stream      weir.StreamID
@@ -285,9 +294,4 @@ func (s *Store) Ranges(ctx context.Context, tx pgx.Tx, ranges []Range) ([]weir.E
 		return nil, fmt.Errorf("read parts of %d streams: %w", len(ranges), err)
 	}
 	return events, nil
-}
-
-// Whole reads a stream from its first event to its head, in tx.
-func (s *Store) Whole(ctx context.Context, tx pgx.Tx, stream weir.StreamID) ([]weir.Event, error) {
-	return s.streamPage(ctx, tx, stream, Read{}, Read{}.bounds(), math.MaxInt32)
 }

@@ -14,17 +14,24 @@ var sqlFiles embed.FS
 
 // statements holds each file of sql/ with the name of the schema put in.
 type statements struct {
-	Settings, Counts                                       string
-	EnsureStreams, LockStreams, FindEvents                 string
-	Register, InsertEvents, AdvanceStreams                 string
-	HorizonHead, HorizonFloor, HorizonSettled              string
-	Page, Log, LogBackward, Stream, StreamBackward, Ranges string
-	Checkpoints, Checkpoint                                string
-	Heartbeat, LeaveInstance                               string
-	EnsureLeases, LockLeases, TakeLeases, Fence            string
-	LoadSnapshot, SaveSnapshot                             string
-	InsertDeadLetter, Park, Parked, Unpark                 string
-	CreateMigrations, AppliedMigrations, NoteMigration     string
+	Settings, Counts                                         string
+	EnsureStreams, LockStreams, FindEvents                   string
+	Register, InsertEvents, AdvanceStreams                   string
+	HorizonHead, HorizonFloor, HorizonSettled                string
+	Page, Log, LogBackward, Stream, StreamBackward, Ranges   string
+	Checkpoints, Checkpoint                                  string
+	Heartbeat, LeaveInstance                                 string
+	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
+	CountRange, LoadSnapshot, SaveSnapshot                   string
+	InsertDeadLetter, Park, Parked, ParkedCounts, Unpark     string
+	CreateMigrations, AppliedMigrations, NoteMigration       string
+	ImportKnown, ImportLast, ImportStreams, ImportAdvance    string
+
+
+	Streams                                                              string
+	DoctorGuards, DoctorStreams, DoctorHeads, DoctorTwice, DoctorHolders string
+	DoctorCheckpoints, DoctorViews, DoctorRows, DoctorStrays             string
+	DoctorParked, DoctorDeadLetters, DoctorInstances, DoctorLeases       string
 }
 
 // newStatements fills each field from its file: LockStreams from lock_streams.sql.

@@ -36,6 +36,10 @@ type Config struct {
 	// Poll is how often the horizon looks for appends of other processes when
 	// nothing happens. Default 250 ms.
 	Poll time.Duration
+	// NoMigrate makes Open leave the schema alone: where it is missing or older
+	// than this program, Open fails with a *SchemaError. For programs that only
+	// look. Default: Open brings it up to date.
+	NoMigrate bool
 	// ConnectTimeout is how long Open goes on trying a server that is not
 	// there yet. Default 30 s.
 	ConnectTimeout time.Duration
@@ -81,9 +85,10 @@ type Store struct {
 	names   *weir.Registry
 }
 
-// Open connects to the store and brings its schema up to date. It goes on trying
-// for ConnectTimeout while the server is not there, and gives up at once on what
-// waiting cannot mend, such as a wrong password. Safe to repeat.
+// Open connects to the store and brings its schema up to date, unless the
+// configuration says NoMigrate. It goes on trying for ConnectTimeout while the
+// server is not there, and gives up at once on what waiting cannot mend, such as a
+// wrong password. Safe to repeat.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	s, err := prepare(config)
 	if err != nil {
@@ -93,7 +98,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		s.Close()
 		return nil, err
 	}
-	if err := s.Migrate(ctx); err != nil {
+	if err := s.readySchema(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -102,6 +107,13 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func (s *Store) readySchema(ctx context.Context) error {
+	if s.config.NoMigrate {
+		return s.checkSchema(ctx)
+	}
+	return s.Migrate(ctx)
 }
 
 func prepare(config Config) (*Store, error) {
@@ -199,8 +211,13 @@ type SequenceBehindError struct {
 }
 
 func (e *SequenceBehindError) Error() string {
-	return fmt.Sprintf("schema %q: the sequence of positions is at %d, but position %d is stored, as after an incomplete restore; mend it with: select setval('%s', %d)",
-		e.Schema, e.Drawn, e.Last, pgx.Identifier{e.Schema, "position"}.Sanitize(), e.Last)
+	return fmt.Sprintf("schema %q: the sequence of positions is at %d, but position %d is stored, as after an incomplete restore; mend it with: %s",
+		e.Schema, e.Drawn, e.Last, e.Mend())
+}
+
+// Mend is the statement that mends it.
+func (e *SequenceBehindError) Mend() string {
+	return fmt.Sprintf("select setval('%s', %d)", pgx.Identifier{e.Schema, "position"}.Sanitize(), e.Last)
 }
 
 // Close closes the pool, unless it was the caller's.

@@ -18,13 +18,15 @@ import (
 // Defaults of Config.
 const (
 	DefaultNamespace      = "weir"
-	DefaultMaxBytes       = 4 << 30
+	DefaultMaxBytes       = 1 << 30
 	DefaultPending        = 4000
 	DefaultAckWait        = time.Minute
 	DefaultMaxAckPending  = 50_000
 	DefaultPrefetch       = 500
 	DefaultConnectTimeout = 30 * time.Second
 )
+
+const defaultReconnectWait = 250 * time.Millisecond
 
 // MaxShards is the most shards that a stream may be declared with.
 const MaxShards = 1024
@@ -63,7 +65,7 @@ type Config struct {
 	// Replicas of the ingest stream. Default 1; 3 in a cluster.
 	Replicas int
 	// MaxBytes is how much the ingest stream may hold, in bytes. When it is full,
-	// producers wait. Default 4 GiB.
+	// producers wait. Default 1 GiB.
 	MaxBytes int64
 
 	// Pending is how many publishes may be unanswered at once, over all
@@ -86,6 +88,9 @@ type Config struct {
 	// the caller. Default 500.
 	Prefetch int
 
+	// reconnectWait is the pause between tries to come back. Tests are impatient.
+	reconnectWait time.Duration
+
 	// Logger hears of lost connections and of publishes that have to wait.
 	// Default slog.Default.
 	Logger *slog.Logger
@@ -105,6 +110,7 @@ func (c Config) complete() (Config, error) {
 	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
 	c.MaxAckPending = cmp.Or(c.MaxAckPending, DefaultMaxAckPending)
 	c.Prefetch = cmp.Or(c.Prefetch, DefaultPrefetch)
+	c.reconnectWait = cmp.Or(c.reconnectWait, defaultReconnectWait)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

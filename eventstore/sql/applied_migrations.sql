@@ -1,2 +1,2 @@
 -- What was done to the schema so far.
-select number, name, checksum from weir.migrations order by number
+select number, name, checksum, applied_at from weir.migrations order by number

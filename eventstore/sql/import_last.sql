@@ -1,0 +1,2 @@
+-- The last position that this session drew.
+select currval('weir.position')
