@@ -27,7 +27,6 @@ type statements struct {
 	CreateMigrations, AppliedMigrations, NoteMigration       string
 	ImportKnown, ImportLast, ImportStreams, ImportAdvance    string
 
-
 	Streams                                                              string
 	DoctorGuards, DoctorStreams, DoctorHeads, DoctorTwice, DoctorHolders string
 	DoctorCheckpoints, DoctorViews, DoctorRows, DoctorStrays             string

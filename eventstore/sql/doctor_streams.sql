@@ -10,7 +10,7 @@ select distinct on (e.stream_id, f.version) coalesce(s.name, ''), f.version, f.f
  cross join lateral (values
        (e.version,     'orphan',  s.name is null),
        (e.version,     'beyond',  e.version > s.version),
-       (e.version - 1, 'missing', p.position is null and e.version > 1),
+       (e.version - 1, 'missing', p.position is null and e.version > 1 and s.name is not null),
        (e.version + 1, 'missing', n.position is null and e.version < s.version),
        (e.version,     'order',   p.position > e.position)) as f (version, fault, is_so)
  where e.position > $1 and e.position <= $2 and f.is_so
