@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,6 @@ import (
 const (
 	groupEvents  = 1000
 	groupBytes   = 8 << 20
-	groupLeaders = 2 // one locks while the other waits for the disk
 	groupWaiting = 10_000
 )
 
@@ -30,6 +30,7 @@ type group struct {
 	mu      sync.Mutex
 	waiting []*request
 	leaders int
+	most    int           // leaders at a time
 	room    chan struct{} // one token per waiting request
 
 	// careful counts down the groups that look for stored ids beforehand:
@@ -37,7 +38,12 @@ type group struct {
 	careful atomic.Int32
 }
 
-func (g *group) init() { g.room = make(chan struct{}, groupWaiting) }
+// init allows one leader per two cores: on fewer, a second one only makes the
+// groups smaller.
+func (g *group) init() {
+	g.room = make(chan struct{}, groupWaiting)
+	g.most = max(1, min(4, runtime.GOMAXPROCS(0)/2))
+}
 
 // do stores r with whoever else is waiting and returns its outcome.
 func (g *group) do(ctx context.Context, s *Store, r *request) error {
@@ -62,7 +68,7 @@ func (g *group) enter(r *request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = append(g.waiting, r)
-	if g.leaders == groupLeaders {
+	if g.leaders == g.most {
 		return false
 	}
 	g.leaders++
@@ -81,6 +87,7 @@ func (g *group) lead(s *Store) {
 			<-g.room
 		}
 		s.horizon.poke()
+		runtime.Gosched() // those who were answered may have more to write
 	}
 }
 
@@ -138,9 +145,12 @@ func (g *group) try(s *Store, requests []*request, careful bool) {
 	defer cancel()
 	attempt := func() (struct{}, error) {
 		err := s.transact(ctx, requests, careful)
-		if isDuplicateEvent(err) && !careful {
+		switch {
+		case isDuplicateEvent(err) && !careful:
 			careful = true
 			g.careful.Store(100)
+			err = s.transact(ctx, requests, careful)
+		case errors.Is(err, errDeleted):
 			err = s.transact(ctx, requests, careful)
 		}
 		careful = true
@@ -174,5 +184,9 @@ func (s *Store) transact(ctx context.Context, requests []*request, careful bool)
 	// which rolls back.
 	defer conn.Release()
 	w := &writer{s: s, requests: requests, careful: careful}
-	return w.run(ctx, conn, begin, commit)
+	if err := w.run(ctx, conn, begin, commit); err != nil {
+		return err
+	}
+	s.existing.add(w.found)
+	return nil
 }

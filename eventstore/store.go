@@ -79,10 +79,11 @@ type Store struct {
 	table  string // what the trigger on events wants to see registered
 	shards int
 
-	horizon horizon
-	group   group
-	turns   turns
-	names   *weir.Registry
+	horizon  horizon
+	group    group
+	turns    turns
+	existing existing
+	names    *weir.Registry
 }
 
 // Open connects to the store and brings its schema up to date, unless the
@@ -125,6 +126,7 @@ func prepare(config Config) (*Store, error) {
 	s.horizon.init()
 	s.group.init()
 	s.turns.init()
+	s.existing.forget()
 	if s.names == nil {
 		s.names, _ = weir.NewRegistry(nil)
 	}

@@ -28,6 +28,7 @@ type writer struct {
 
 	plan     plan
 	recorded time.Time
+	found    []string // streams that exist once this is committed
 }
 
 // run does it with q. The statements of begin go before the first, those of end
@@ -48,6 +49,9 @@ func (w *writer) run(ctx context.Context, q sender, begin, end []string) error {
 	return w.write(ctx, q, end)
 }
 
+// errDeleted says that somebody deleted streams which existed before.
+var errDeleted = errors.New("somebody deletes streams")
+
 // lock creates missing streams, locks all in the order of their names, and reads
 // their heads.
 func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
@@ -58,7 +62,9 @@ func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 	for _, sql := range begin {
 		b.Queue(sql)
 	}
-	b.Queue(w.s.sql.EnsureStreams, names, categories, shards)
+	if !w.s.existing.all(names) {
+		b.Queue(w.s.sql.EnsureStreams, names, categories, shards)
+	}
 	b.Queue(w.s.sql.LockStreams, names).Query(func(rows pgx.Rows) error {
 		for i := 0; rows.Next(); i++ {
 			h := &head{shard: weir.Shard(shards[i])}
@@ -77,8 +83,10 @@ func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 		return err
 	}
 	if len(w.plan.heads) != len(names) {
-		return fmt.Errorf("locked %d of %d streams: somebody deletes streams", len(w.plan.heads), len(names))
+		w.s.existing.forget()
+		return fmt.Errorf("locked %d of %d streams: %w", len(w.plan.heads), len(names), errDeleted)
 	}
+	w.found = names
 	return nil
 }
 
