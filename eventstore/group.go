@@ -145,16 +145,13 @@ func (g *group) try(s *Store, requests []*request, careful bool) {
 	defer cancel()
 	attempt := func() (struct{}, error) {
 		err := s.transact(ctx, requests, careful)
-		switch {
-		case isDuplicateEvent(err) && !careful:
+		for tries := 0; isOvertaken(err) && tries < 5; tries++ {
 			careful = true
 			g.careful.Store(100)
 			err = s.transact(ctx, requests, careful)
-		case errors.Is(err, errDeleted):
-			err = s.transact(ctx, requests, careful)
 		}
 		careful = true
-		if err != nil && !isTransient(err) {
+		if err != nil && !isTransient(err) && !isOvertaken(err) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -171,6 +168,12 @@ func (g *group) try(s *Store, requests []*request, careful bool) {
 			r.err = err
 		}
 	}
+}
+
+// isOvertaken reports that what the plan was made from is not so any more: an id is
+// stored, perhaps since the look-up and in another stream, or streams are gone.
+func isOvertaken(err error) bool {
+	return isDuplicateEvent(err) || errors.Is(err, errDeleted)
 }
 
 var begin, commit = []string{"begin isolation level read committed"}, []string{"commit"}
