@@ -40,7 +40,8 @@ type Conn struct {
 	parts     sync.WaitGroup // goroutines of this connection
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced when the connection is lost or back
+	stretch   context.Context // ends when the connection is lost or back; then there is another
+	snap      context.CancelFunc
 	lastErr   error
 	receivers map[*receiver]struct{} // those that run
 }
@@ -69,10 +70,10 @@ func Connect(ctx context.Context, config Config) (*Conn, error) {
 		config:    config,
 		names:     names{config.Namespace, config.Shards},
 		log:       config.Logger,
-		changed:   make(chan struct{}),
 		receivers: map[*receiver]struct{}{},
 	}
 	c.life, c.end = context.WithCancel(context.Background())
+	c.stretch, c.snap = context.WithCancel(c.life)
 	if c.nats, err = c.dial(ctx); err != nil {
 		c.end()
 		return nil, err
@@ -133,8 +134,8 @@ func (c *Conn) options() ([]nats.Option, error) {
 		nats.Name(c.config.Name),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, 250*time.Millisecond),
+		nats.ReconnectWait(c.config.reconnectWait),
+		nats.ReconnectJitter(c.config.reconnectWait/2, c.config.reconnectWait),
 		// Off: it would send late and out of order, after the error was reported.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(10 * time.Second),
@@ -195,17 +196,24 @@ func (c *Conn) watch(events chan nats.Status) {
 
 func (c *Conn) announce() {
 	c.mu.Lock()
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.snap()
+	c.stretch, c.snap = context.WithCancel(c.life)
 	c.mu.Unlock()
 	c.courier.again()
 }
 
-// change is closed the next time the connection is lost or back.
-func (c *Conn) change() <-chan struct{} {
+// unbroken ends with Close and the next time the connection is lost or back.
+func (c *Conn) unbroken() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changed
+	return c.stretch
+}
+
+// both ends with a, whose values it has, or with b.
+func both(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(a)
+	stop := context.AfterFunc(b, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // Close ends the connection. It waits some seconds for answers to what was
@@ -214,7 +222,9 @@ func (c *Conn) change() <-chan struct{} {
 // their messages come again. The caller's own nats.Conn stays open. Safe to repeat.
 func (c *Conn) Close() {
 	c.closeOnce.Do(func() {
-		c.courier.drain(drainTimeout)
+		if c.Connected() {
+			c.courier.drain(drainTimeout)
+		}
 		c.end()
 		c.parts.Wait()
 		c.courier.close(ErrClosed)
@@ -226,7 +236,9 @@ func (c *Conn) hangUp() {
 	if c.config.Conn != nil {
 		return
 	}
-	_ = c.nats.FlushTimeout(drainTimeout) // acks on their way; those that are lost come again
+	if c.Connected() {
+		_ = c.nats.FlushTimeout(drainTimeout) // acks on their way; those that are lost come again
+	}
 	c.nats.Close()
 }
 
@@ -292,28 +304,31 @@ func forbidden(err error) (string, bool) {
 // persist repeats an exchange with the broker's API while the connection or an
 // answer is lost, until ctx ends.
 func (c *Conn) persist(ctx context.Context, exchange func(context.Context) error) error {
-	patient, cancel := withoutDeadline(ctx)
-	defer cancel()
 	for try := 1; ; try++ {
-		err := c.explain(exchange(patient))
+		broken, err := c.try(ctx, exchange)
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil:
-			return errors.Join(ctx.Err(), err)
-		case !transient(err) || !pause(ctx, retryWait(try)):
+		case c.life.Err() != nil:
+			return errors.Join(ErrClosed, err)
+		case !broken && !transient(err):
 			return err
+		case !pause(ctx, retryWait(try)):
+			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
-// withoutDeadline ends with ctx but does not say when that will be: the client
-// then gives each request some seconds, where it would wait until the end of ctx
-// for an answer that was lost.
-func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, cancel)
-	return patient, func() { stop(); cancel() }
+// try does an exchange once and says whether the connection broke meanwhile. The
+// exchange is not told when ctx will end: the client then gives each request some
+// seconds, where it would wait all that time for an answer that was lost.
+func (c *Conn) try(ctx context.Context, exchange func(context.Context) error) (broken bool, err error) {
+	patient, cancel := both(context.WithoutCancel(ctx), ctx)
+	defer cancel()
+	stretch, release := both(patient, c.unbroken())
+	defer release()
+	err = c.explain(exchange(stretch))
+	return stretch.Err() != nil, err
 }
 
 // transient reports whether the connection or the broker may do better in a moment.

@@ -55,17 +55,36 @@ func (c *Conn) Declare(ctx context.Context) error {
 // that are known to be slow or to have lost data.
 func (c *Conn) checkVersion() error {
 	text := c.nats.ConnectedServerVersion()
-	v, ok := parseVersion(text)
 	switch {
-	case !ok:
-		c.log.Warn("nats-server has an unknown version", "version", text)
-	case slices.Compare(v[:], []int{2, 14, 0}) < 0:
+	case text == "": // not connected now
+	case judge(text) == tooOld:
 		return &VersionError{text, "2.14.10"}
-	case slices.Compare(v[:], []int{2, 14, 10}) < 0,
-		slices.Compare(v[:], []int{2, 15, 0}) >= 0 && slices.Compare(v[:], []int{2, 15, 3}) < 0:
+	case judge(text) == doubtful:
 		c.log.Warn("nats-server should be 2.14.10, 2.15.3 or newer", "version", text)
 	}
 	return nil
+}
+
+type verdict int
+
+const (
+	good verdict = iota
+	doubtful
+	tooOld
+)
+
+func judge(version string) verdict {
+	v, ok := parseVersion(version)
+	before := func(other ...int) bool { return slices.Compare(v[:], other) < 0 }
+	switch {
+	case !ok:
+		return doubtful
+	case before(2, 14, 0):
+		return tooOld
+	case before(2, 14, 10), !before(2, 15, 0) && before(2, 15, 3):
+		return doubtful
+	}
+	return good
 }
 
 func parseVersion(text string) (v [3]int, ok bool) {

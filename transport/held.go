@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,11 +25,11 @@ type held struct {
 	by    map[uint64]*Delivery // by sequence
 	acked [2]map[uint64]int64  // by sequence, when it was stored: since the last tick, and before
 
-	session    int
-	reconnects uint64 // of the connection, when the session began
-	left       bool   // Receive has returned
-	voided     bool   // what was delivered is not what the broker holds
-	done       chan struct{}
+	session int
+	stretch context.Context // of unbroken connection, in which the session began
+	left    bool            // Receive has returned
+	voided  bool            // what was delivered is not what the broker holds
+	done    chan struct{}
 }
 
 func newHeld(c *Conn) *held {
@@ -36,11 +37,11 @@ func newHeld(c *Conn) *held {
 }
 
 // begin is called before a reset and numbers the session.
-func (h *held) begin(reconnects uint64) int {
+func (h *held) begin(stretch context.Context) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.session++
-	h.reconnects = reconnects
+	h.stretch = stretch
 	return h.session
 }
 
@@ -91,7 +92,7 @@ func (h *held) ack(d *Delivery) error {
 		return nil // acked before, or there is nothing to ack any more
 	}
 	d.acked = true
-	if d.session != h.session || h.nats.Stats().Reconnects != h.reconnects {
+	if d.session != h.session || h.stretch.Err() != nil {
 		return h.later(d, errLater)
 	}
 	return h.sendAck(d)

@@ -15,7 +15,6 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	down  bool
 	wait  sync.WaitGroup
 }
 
@@ -42,10 +41,11 @@ func (p *proxy) accept() {
 			return
 		}
 		server, err := net.Dial("tcp", p.target)
-		if err != nil || !p.add(client, server) {
+		if err != nil {
 			_ = client.Close()
 			continue
 		}
+		p.add(client, server)
 		p.wait.Go(func() { p.copy(client, server) })
 		p.wait.Go(func() { p.copy(server, client) })
 	}
@@ -57,17 +57,12 @@ func (p *proxy) copy(dst, src net.Conn) {
 	_ = src.Close()
 }
 
-func (p *proxy) add(conns ...net.Conn) bool {
+func (p *proxy) add(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
-		if p.down {
-			_ = c.Close()
-			continue
-		}
 		p.conns[c] = true
 	}
-	return !p.down
 }
 
 // cut breaks all connections; what is on its way is lost. New ones are let in.
@@ -81,18 +76,4 @@ func (p *proxy) cut() {
 		_ = c.Close()
 	}
 	clear(p.conns)
-}
-
-// close lets nobody through until open.
-func (p *proxy) close() {
-	p.mu.Lock()
-	p.down = true
-	p.mu.Unlock()
-	p.cut()
-}
-
-func (p *proxy) open() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.down = false
 }

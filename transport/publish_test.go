@@ -187,10 +187,9 @@ func TestP5_OrderOfSendIsOrderOfStream(t *testing.T) {
 			return // each costs some reconnects
 		}
 		c, err := Connect(testContext(t), Config{URL: wire.url(), Namespace: fmt.Sprintf("r%d", rounds), Shards: 3,
-			MaxBytes: 16 << 20, Pending: rapid.SampledFrom([]int{1, 7, 100, 4000}).Draw(r, "pending")})
+			MaxBytes: 16 << 20, reconnectWait: impatience, Pending: rapid.SampledFrom([]int{1, 7, 100, 4000}).Draw(r, "pending")})
 		must(t, err)
 		defer c.Close()
-		hasten(c)
 		must(t, c.Declare(testContext(t)))
 
 		count := rapid.IntRange(1, 500).Draw(r, "messages")
@@ -213,12 +212,6 @@ func TestP5_OrderOfSendIsOrderOfStream(t *testing.T) {
 		}
 		sameOrder(r, stored(t, server, c), sent)
 	})
-}
-
-// hasten makes a connection come back sooner than it should in production.
-func hasten(c *Conn) {
-	c.nats.Opts.ReconnectWait = 5 * time.Millisecond
-	c.nats.Opts.ReconnectJitter = 5 * time.Millisecond
 }
 
 func TestP9_AFullStreamMakesProducersWait(t *testing.T) {

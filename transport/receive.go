@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -84,6 +85,7 @@ type receiver struct {
 	// Owned by run.
 	created time.Time // of the consumer; another one is another consumer
 	highest uint64    // sequence seen
+	heard   bool      // something from the broker in this session
 }
 
 // Receive gives the messages of a shard to deliver, one after the other in the
@@ -142,15 +144,21 @@ func (c *Conn) leave(r *receiver) {
 	r.held.leave()
 }
 
-// deny tells the receiver that the server forbids a subject that it needs.
+// deny tells the receiver that the server forbids a subject, if it needs that one.
 func (r *receiver) deny(subject string, err error) {
-	if subject != r.api("RESET") && subject != r.api("MSG.NEXT") && !strings.HasPrefix(subject, r.inboxPrefix()) {
+	if !r.needs(subject) {
 		return
 	}
 	select {
 	case r.denied <- err:
 	default:
 	}
+}
+
+func (r *receiver) needs(subject string) bool {
+	return strings.HasPrefix(subject, r.inboxPrefix()) || slices.Contains([]string{
+		"$JS.API.STREAM.INFO." + r.conn.names.stream(), r.api("INFO"), r.api("RESET"), r.api("MSG.NEXT"),
+	}, subject)
 }
 
 // inboxPrefix begins every inbox of the connection.
@@ -168,11 +176,11 @@ func (r *receiver) api(verb string) string {
 
 // run keeps a session going until ctx ends or there is nothing to receive from.
 func (r *receiver) run(ctx context.Context) error {
-	ctx, cancel := r.conn.untilClosed(ctx)
+	ctx, cancel := both(ctx, r.conn.life)
 	defer cancel()
 	wait := firstSessionWait
 	for {
-		began := time.Now()
+		r.heard = false
 		err := r.session(ctx)
 		var again *sessionError
 		switch {
@@ -183,19 +191,12 @@ func (r *receiver) run(ctx context.Context) error {
 			return fmt.Errorf("receive shard %d: %w", r.shard, err)
 		}
 		r.conn.log.Debug("receive again", "shard", r.shard, "reason", again.reason)
-		if time.Since(began) > lastSessionWait {
+		if r.heard {
 			wait = firstSessionWait
 		}
 		pause(ctx, jitter(wait))
 		wait = min(2*wait, lastSessionWait)
 	}
-}
-
-// untilClosed ends ctx also when the connection is closed.
-func (c *Conn) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.life, cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 // sessionError ends a session and begins another.
@@ -205,29 +206,26 @@ func (e *sessionError) Error() string { return e.reason }
 
 // session receives over one unbroken connection.
 func (r *receiver) session(ctx context.Context) error {
-	change := r.conn.change()
-	if !r.conn.Connected() {
-		return r.awaitConnection(ctx, change)
-	}
+	connection := r.conn.unbroken()
+	stretch, cancel := both(ctx, connection)
+	defer cancel()
 	s := &session{
-		receiver:   r,
-		reconnects: r.conn.reconnects(),
-		change:     change,
-		arrivals:   make(chan arrival, r.conn.config.Prefetch+64),
-		closed:     make(chan struct{}),
+		receiver: r,
+		arrivals: make(chan arrival, r.conn.config.Prefetch+64),
+		closed:   make(chan struct{}),
 	}
-	s.number = r.held.begin(s.reconnects)
-	if err := r.reset(ctx); err != nil {
+	s.number = r.held.begin(connection)
+	if !r.conn.Connected() {
+		return r.awaitConnection(stretch)
+	}
+	if err := r.reset(stretch); err != nil {
 		return err
 	}
-	return s.run(ctx)
+	return s.run(ctx, stretch)
 }
 
-func (r *receiver) awaitConnection(ctx context.Context, change <-chan struct{}) error {
-	select {
-	case <-change:
-	case <-ctx.Done():
-	}
+func (r *receiver) awaitConnection(stretch context.Context) error {
+	<-stretch.Done()
 	if r.conn.nats.IsClosed() {
 		return nats.ErrConnectionClosed
 	}
@@ -287,15 +285,25 @@ func (r *receiver) trouble(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return r.gone("is not there", err)
 	}
-	select {
-	case denied := <-r.denied:
-		return denied
-	default:
-	}
-	if subject, ok := forbidden(r.conn.nats.LastError()); ok && strings.Contains(subject, r.conn.names.stream()) {
-		return r.conn.nats.LastError()
+	if err := r.forbidden(); err != nil {
+		return err
 	}
 	return &sessionError{err.Error()}
+}
+
+// forbidden is what the server does not allow us to do with the consumer, or nil.
+// The caller's own connection reports it only when asked.
+func (r *receiver) forbidden() error {
+	select {
+	case err := <-r.denied:
+		return err
+	default:
+	}
+	err := r.conn.nats.LastError()
+	if subject, ok := forbidden(err); ok && r.needs(subject) {
+		return err
+	}
+	return nil
 }
 
 func (r *receiver) gone(reason string, err error) error {
@@ -305,13 +313,11 @@ func (r *receiver) gone(reason string, err error) error {
 // session is the receiving between two resets.
 type session struct {
 	*receiver
-	number     int
-	reconnects uint64
-	change     <-chan struct{}
-	sub        *nats.Subscription
-	arrivals   chan arrival
-	closed     chan struct{} // when the subscription calls back no more
-	seen       atomic.Int64  // when something arrived last, unix nanoseconds
+	number   int
+	sub      *nats.Subscription
+	arrivals chan arrival
+	closed   chan struct{} // when the subscription calls back no more
+	seen     atomic.Int64  // when something arrived last, unix nanoseconds
 
 	// Owned by run.
 	asked int // messages asked for and not delivered
@@ -324,22 +330,22 @@ type arrival struct {
 	unfilled int   // messages asked for that do not come
 }
 
-func (s *session) run(ctx context.Context) (err error) {
+// run ends with ctx, or with an error when the stretch of connection does.
+func (s *session) run(ctx, stretch context.Context) (err error) {
 	if s.sub, err = s.conn.nats.Subscribe(s.conn.nats.NewInbox(), s.arrive); err != nil {
 		return &sessionError{err.Error()}
 	}
 	s.sub.SetClosedHandler(func(string) { close(s.closed) })
 	_ = s.sub.SetPendingLimits(-1, -1) // bounded by what we ask for
-	err = s.receive(ctx)
+	err = s.receive(ctx, stretch)
 	s.drain(err == nil)
 	return err
 }
 
 // receive delivers until ctx ends or the session is broken.
-func (s *session) receive(ctx context.Context) error {
-	silence := heartbeat * 5 / 2
-	timer := time.NewTimer(silence)
-	defer timer.Stop()
+func (s *session) receive(ctx, stretch context.Context) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
 	for {
 		if err := s.pull(); err != nil {
 			return err
@@ -349,29 +355,32 @@ func (s *session) receive(ctx context.Context) error {
 			if err := s.take(a); err != nil {
 				return err
 			}
-		case <-timer.C:
-			if len(s.arrivals) == 0 && s.silentFor() > silence {
-				return &sessionError{"the broker is silent"}
-			}
-			timer.Reset(silence)
-		case <-s.change:
-			if s.change = s.conn.change(); !s.unbroken() {
-				return &sessionError{"connection lost"}
+		case <-tick.C:
+			if err := s.checkSilence(); err != nil {
+				return err
 			}
 		case err := <-s.denied:
 			return err
-		case <-ctx.Done():
-			return nil
+		case <-stretch.Done():
+			if ctx.Err() != nil {
+				return nil
+			}
+			return &sessionError{"connection lost"}
 		}
 	}
 }
 
-func (s *session) unbroken() bool {
-	return s.conn.Connected() && s.conn.reconnects() == s.reconnects
-}
-
-func (s *session) silentFor() time.Duration {
-	return time.Since(time.Unix(0, s.seen.Load()))
+// checkSilence ends the session when heartbeats are missing, or at once where the
+// broker has said why.
+func (s *session) checkSilence() error {
+	silence := time.Since(time.Unix(0, s.seen.Load()))
+	if len(s.arrivals) > 0 || silence < heartbeat*9/10 {
+		return nil
+	}
+	if err := s.forbidden(); err != nil || silence < heartbeat*5/2 {
+		return err
+	}
+	return &sessionError{"the broker is silent"}
 }
 
 // pull asks for more when half of what was asked for has been delivered. Small
@@ -398,6 +407,7 @@ func (s *session) pull() error {
 
 // take handles one arrival in the goroutine of the caller.
 func (s *session) take(a arrival) error {
+	s.heard = s.heard || a.err == nil
 	if a.delivery != nil {
 		s.asked--
 		s.highest = max(s.highest, a.delivery.Sequence)
@@ -411,7 +421,7 @@ func (s *session) take(a arrival) error {
 // drain delivers what has arrived. While the connection stands it first lets the
 // broker finish what is on its way.
 func (s *session) drain(gently bool) {
-	if gently && s.unbroken() {
+	if gently && s.conn.Connected() {
 		_ = s.sub.Drain()
 	} else {
 		_ = s.sub.Unsubscribe()

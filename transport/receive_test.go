@@ -233,7 +233,7 @@ func TestP8_AllFlowsWithASmallPrefetch(t *testing.T) {
 // centrifugo PR#1166, PR#972: a deleted consumer or stream was never recovered.
 func TestP2_ADeletedConsumerIsNoticedAndDeclaredAgain(t *testing.T) {
 	_, c := declared(t, Config{Shards: 1})
-	sent := publish(t, c, 10)
+	publish(t, c, 10)
 	r := receive(t, c, 0)
 	ack(t, r.take(10))
 	awaitDone(t, c)
@@ -251,7 +251,7 @@ func TestP2_ADeletedConsumerIsNoticedAndDeclaredAgain(t *testing.T) {
 		t.Errorf("Receive before Declare returned %v", err)
 	}
 	must(t, c.Declare(testContext(t)))
-	sent = publish(t, c, 5)
+	sent := publish(t, c, 5)
 	checkIDs(t, receive(t, c, 0).take(5), sent)
 }
 
@@ -281,10 +281,9 @@ func TestP2_LateAcksDoNotTouchANewStream(t *testing.T) {
 func TestP5_ALostConnectionChangesNothing(t *testing.T) {
 	server, c0 := declared(t, Config{Shards: 1, AckWait: time.Hour, Prefetch: 50})
 	wire := startProxy(t, server.URL())
-	c, err := Connect(testContext(t), Config{URL: wire.url(), Namespace: "t", Shards: 1, AckWait: time.Hour, Prefetch: 50})
+	c, err := Connect(testContext(t), Config{URL: wire.url(), Namespace: "t", Shards: 1, AckWait: time.Hour, Prefetch: 50, reconnectWait: impatience})
 	must(t, err)
 	t.Cleanup(c.Close)
-	hasten(c)
 
 	r := receive(t, c, 0)
 	var sent []weir.Message
@@ -315,7 +314,6 @@ func TestP5_ALostConnectionChangesNothing(t *testing.T) {
 
 func TestP5_ARestartedServerChangesNothing(t *testing.T) {
 	server, c := declared(t, Config{Shards: 1, AckWait: time.Hour})
-	hasten(c)
 	r := receive(t, c, 0)
 	sent := publish(t, c, 30)
 	got := r.take(30)
@@ -416,7 +414,6 @@ func TestP2_AStreamThatWentBackIsNoticed(t *testing.T) {
 	must(t, err)
 	defer func() { _ = server.Close() }()
 	c := connect(t, server, Config{Shards: 1})
-	hasten(c)
 	must(t, c.Declare(testContext(t)))
 	publish(t, c, 10)
 	messages := messageFolder(t, dir)

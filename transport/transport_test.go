@@ -16,8 +16,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// impatience is how long a lost connection waits before it comes back.
+const impatience = 5 * time.Millisecond
+
 // patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
@@ -38,7 +41,7 @@ func startServer(t testing.TB) *devserver.NATS {
 
 func connect(t testing.TB, server *devserver.NATS, config Config) *Conn {
 	t.Helper()
-	config.URL = server.URL()
+	config.URL, config.reconnectWait = server.URL(), impatience
 	if config.Namespace == "" {
 		config.Namespace = "t"
 	}
