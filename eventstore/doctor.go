@@ -55,6 +55,9 @@ func (s *Store) Doctor(ctx context.Context, c Checkup) ([]Finding, error) {
 	var failed []error
 	for _, c := range d.checks() {
 		f, err := c.look(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("examine %s: %w", c.name, ctx.Err())
+		}
 		if err != nil {
 			f = Finding{Found: "could not look: " + err.Error(), Todo: "see to it that the role of this look may read the tables, and look again"}
 			failed = append(failed, fmt.Errorf("examine %s: %w", c.name, err))

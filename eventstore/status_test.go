@@ -38,8 +38,10 @@ func TestLookingMigratesNothing(t *testing.T) {
 	if !errors.As(err, &wrong) || wrong.Applied != 0 || wrong.Known < 2 || !strings.Contains(err.Error(), "weir migrate up") {
 		t.Fatalf("without a schema: %v", err)
 	}
-	if got := strings.Join(states(t, config), " "); strings.Trim(got, "pending ") != "" {
-		t.Errorf("states before: %s", got)
+	for _, state := range states(t, config) {
+		if state != eventstore.MigrationPending {
+			t.Errorf("a migration is %s before there is a schema", state)
+		}
 	}
 	admin := testkit.Store(t, eventstore.Config{URL: config.URL})
 	exec(t, admin, "delete from weir.migrations where number > 1")

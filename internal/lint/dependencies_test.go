@@ -18,6 +18,7 @@ const (
 	backoff    = "github.com/cenkalti/backoff/v5"
 	natsServer = "github.com/nats-io/nats-server/v2"
 	embedded   = "github.com/fergusstrange/embedded-postgres"
+	kong       = "github.com/alecthomas/kong" // std only; who does not import ops does not carry it
 )
 
 var (
@@ -37,7 +38,7 @@ var guests = map[string][]string{
 	"projection":         append(slices.Clone(common), pgx),
 	"saga":               append(slices.Clone(common), pgx),
 	"app":                both,
-	"ops":                both,
+	"ops":                append(slices.Clone(both), kong),
 	"dashboard":          both,
 	"devserver":          {natsServer, embedded, pgx, natsClient, xsync},
 }
