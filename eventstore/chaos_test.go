@@ -108,6 +108,45 @@ func TestP1_DatabaseCrashes(t *testing.T) {
 	audit(t, s, known, unknown)
 }
 
+// TestP1_AcknowledgedIsDurable also where the database does not wait for its disk
+// by default: the broker forgets what is acknowledged to it.
+func TestP1_AcknowledgedIsDurable(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	server, err := devserver.StartPostgres(ctx, devserver.PostgresConfig{
+		Settings: map[string]string{"synchronous_commit": "off", "wal_writer_delay": "10s", "autovacuum": "off"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	url, err := server.NewDatabase(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := testkit.Store(t, eventstore.Config{URL: url})
+	appendOne(t, s, "a-1")
+	exec(t, s, "checkpoint")
+	if _, err := s.Append(ctx, "a-1", weir.AnyVersion, messages("a-1", 5)...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ingest(ctx, false, messages("a-2", 5)...); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.KeepDeadLetter(ctx, eventstore.DeadLetter{Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(ctx, "immediate"); err != nil {
+		t.Fatal(err)
+	}
+	again := testkit.Store(t, eventstore.Config{URL: url})
+	if got := len(logged(t, again)); got != 11 {
+		t.Errorf("%d of 11 acknowledged events survived a crash of the server", got)
+	}
+	if n := scalar[int](t, again, "select count(*) from weir.dead_letters"); n != 1 {
+		t.Errorf("%d of 1 acknowledged dead letters survived", n)
+	}
+}
+
 func horizonNow(s *eventstore.Store) weir.Position { return s.Horizon() }
 
 // TestP1_BackendsAreTerminated under eight appenders, one after the other.
