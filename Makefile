@@ -39,6 +39,11 @@ fuzz: ## each fuzz target for FUZZTIME (default 20s)
 bench: ## the benchmarks with their native twins, one line per result
 	go run ./internal/bench -run all
 
+.PHONY: chaos
+chaos: ## ten bad days of 20 s each for the log, and the tests of ids at full length
+	@for seed in 1 2 3 4 5 6 7 8 9 10; do go run ./internal/chaos -run horizon -seed $$seed -seconds 20 -json || exit 1; done
+	WEIR_LONG=1 go test -count 1 -timeout 15m -run 'HundredMillion|TenMillion' .
+
 .PHONY: up
 up: ## start PostgreSQL and NATS of docker-compose.yml and wait until they are healthy
 	docker compose up -d --wait
