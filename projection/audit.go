@@ -107,7 +107,7 @@ func (w *Worker) knowsRows() bool {
 // again applies a passage once more. Rows skip what they have seen.
 func (w *Worker) again(ctx context.Context, p passage) error {
 	for p.after < p.to {
-		page, err := w.Store.Page(ctx, p.after, p.to, w.filter(), w.limit())
+		page, err := w.Store.Page(ctx, p.after, p.to, w.filter(), w.limit(false))
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (w *Worker) again(ctx context.Context, p passage) error {
 			}
 			w.commitCounts()
 		}
-		if len(page) < w.limit() {
+		if len(page) < w.limit(false) {
 			return nil
 		}
 		p.after = page[len(page)-1].Position

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
@@ -24,7 +22,8 @@ type Worker struct {
 	Projection Projection
 	// Fence holds the leases; its shards are what the worker follows.
 	Fence eventstore.Fence
-	// Limit is the most events of one batch. Default 1000.
+	// Limit is the most events of one batch. Default 1000, and up to 4000 while
+	// the worker is far behind.
 	Limit int
 	// Audit is how often the worker counts again what it has passed. Default
 	// 30 s.
@@ -39,6 +38,7 @@ type Worker struct {
 	parked  map[weir.StreamID]bool
 	count   Counts // of the batch under way
 	audit   audit
+	ahead   *ahead
 
 	mu       sync.Mutex
 	progress Progress
@@ -167,7 +167,7 @@ func (w *Worker) resume(ctx context.Context) error {
 		}
 	}
 	w.marked, w.markedA = w.at, time.Now()
-	w.audit = audit{}
+	w.audit, w.ahead = audit{}, nil
 	w.report(nil)
 	return nil
 }
@@ -191,24 +191,15 @@ func (w *Worker) cycle(ctx context.Context) error {
 	if horizon == w.at {
 		return w.retry(ctx, w.rest)
 	}
-	var page []weir.Event
-	err = w.retry(ctx, func(ctx context.Context) (err error) {
-		page, err = w.Store.Page(ctx, w.at, horizon, w.filter(), w.limit())
-		return err
-	})
+	p, err := w.fetch(ctx, horizon)
 	if err != nil {
 		return err
 	}
-	to := horizon
-	if len(page) == w.limit() {
-		to = page[len(page)-1].Position
-	}
-	passed := passage{w.at, to, int64(len(page))}
-	if err := w.apply(ctx, w.decode(w.unseen(page)), to); err != nil {
+	if err := w.apply(ctx, w.unseen(p.items), p.to); err != nil {
 		return err
 	}
-	w.at = to
-	w.audit.pass(passed)
+	w.audit.pass(passage{w.at, p.to, int64(len(p.items))})
+	w.at = p.to
 	w.report(nil)
 	return w.retry(ctx, w.look)
 }
@@ -246,13 +237,6 @@ func (w *Worker) rest(ctx context.Context) error {
 	return w.look(ctx)
 }
 
-func (w *Worker) limit() int {
-	if w.Limit == 0 {
-		return 1000
-	}
-	return w.Limit
-}
-
 // filter are the shards to read, nil for all.
 func (w *Worker) filter() []weir.Shard {
 	shards := w.shards()
@@ -263,11 +247,11 @@ func (w *Worker) filter() []weir.Shard {
 }
 
 // unseen drops what a shard had applied before Run began.
-func (w *Worker) unseen(page []weir.Event) []weir.Event {
+func (w *Worker) unseen(items []item) []item {
 	if w.at >= w.doneTo {
-		return page
+		return items
 	}
-	return slices.DeleteFunc(page, func(e weir.Event) bool { return e.Position <= w.done[w.shardOf(e)] })
+	return slices.DeleteFunc(slices.Clone(items), func(i item) bool { return i.Position <= w.done[w.shardOf(i.Event)] })
 }
 
 func (w *Worker) shardOf(e weir.Event) weir.Shard {
@@ -275,26 +259,6 @@ func (w *Worker) shardOf(e weir.Event) weir.Shard {
 		return eventstore.WholeLog
 	}
 	return e.Stream.Shard(w.Store.Shards())
-}
-
-// decode makes items of events, on all cores: decoding is the largest part of
-// catching up.
-func (w *Worker) decode(events []weir.Event) []item {
-	items := make([]item, len(events))
-	const chunk = 128
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for from := 0; from < len(events); from += chunk {
-		to := min(from+chunk, len(events))
-		g.Go(func() error {
-			for i := from; i < to; i++ {
-				items[i] = w.item(events[i])
-			}
-			return nil
-		})
-	}
-	g.Wait()
-	return items
 }
 
 // item decodes an event if the projection wants it.

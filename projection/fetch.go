@@ -1,0 +1,104 @@
+package projection
+
+import (
+	"context"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-es/weir"
+)
+
+const (
+	liveLimit    = 1000 // events of a batch
+	catchUpLimit = 4000 // while pages come back full
+)
+
+// page is a part of the log, read and decoded.
+type page struct {
+	after, to weir.Position
+	full      bool
+	items     []item
+}
+
+// ahead is the page after the one that is being applied, on its way: a worker that
+// is behind reads and decodes while it writes.
+type ahead struct {
+	after weir.Position
+	done  chan struct{}
+	page  page
+	err   error
+}
+
+// fetch gives the next page, and begins with the one after it when there is more.
+func (w *Worker) fetch(ctx context.Context, horizon weir.Position) (p page, err error) {
+	next := w.ahead
+	w.ahead = nil
+	if next != nil {
+		<-next.done
+	}
+	if next != nil && next.after == w.at && next.err == nil {
+		p = next.page
+	} else {
+		err = w.retry(ctx, func(ctx context.Context) (err error) {
+			p, err = w.read(ctx, w.at, horizon, w.limit(false))
+			return err
+		})
+	}
+	if err == nil && p.full && p.to < horizon {
+		w.ahead = w.readAhead(ctx, p.to, horizon)
+	}
+	return p, err
+}
+
+func (w *Worker) readAhead(ctx context.Context, after, horizon weir.Position) *ahead {
+	a := &ahead{after: after, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.page, a.err = w.read(ctx, after, horizon, w.limit(true))
+	}()
+	return a
+}
+
+func (w *Worker) limit(behind bool) int {
+	switch {
+	case w.Limit > 0:
+		return w.Limit
+	case behind:
+		return catchUpLimit
+	}
+	return liveLimit
+}
+
+// read reads and decodes one page. It touches nothing that Run owns.
+func (w *Worker) read(ctx context.Context, after, horizon weir.Position, limit int) (page, error) {
+	events, err := w.Store.Page(ctx, after, horizon, w.filter(), limit)
+	if err != nil {
+		return page{}, err
+	}
+	p := page{after: after, to: horizon, full: len(events) == limit, items: w.decode(events)}
+	if p.full {
+		p.to = events[len(events)-1].Position
+	}
+	return p, nil
+}
+
+// decode makes items of events, on all cores: decoding is the largest part of
+// catching up.
+func (w *Worker) decode(events []weir.Event) []item {
+	items := make([]item, len(events))
+	const chunk = 128
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for from := 0; from < len(events); from += chunk {
+		to := min(from+chunk, len(events))
+		g.Go(func() error {
+			for i := from; i < to; i++ {
+				items[i] = w.item(events[i])
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	return items
+}
