@@ -14,8 +14,8 @@ import (
 // Checkup says how closely Doctor looks. The zero value takes seconds, however
 // large the store is.
 type Checkup struct {
-	// Full reads the whole log and every row, in pieces, which takes minutes
-	// for a hundred million events. Default the last 100,000 positions, and as
+	// Full reads the whole log and every row, in pieces, at some hundred
+	// thousand events a second. Default the last 100,000 positions, and as
 	// many streams and rows.
 	Full bool
 	// Patience is how long to wait for the horizon to pass what is in flight.
@@ -58,7 +58,11 @@ func (s *Store) Doctor(ctx context.Context, c Checkup) ([]Finding, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("examine %s: %w", c.name, ctx.Err())
 		}
-		if err != nil {
+		var back *WentBackError
+		switch {
+		case errors.As(err, &back):
+			f = Finding{Found: err.Error(), Todo: "start this process again, and look which backup the database was restored from"}
+		case err != nil:
 			f = Finding{Found: "could not look: " + err.Error(), Todo: "see to it that the role of this look may read the tables, and look again"}
 			failed = append(failed, fmt.Errorf("examine %s: %w", c.name, err))
 		}
@@ -74,6 +78,7 @@ type doctor struct {
 	full     bool
 	patience time.Duration
 	head     weir.Position // when the look began
+	drawn    weir.Position // set by checkSequence
 }
 
 // check is OK if the finding says nothing that is to be done.

@@ -26,13 +26,12 @@ func (d *doctor) checkGuards(ctx context.Context) (f Finding, err error) {
 
 // checkSequence looks whether positions could be given out twice.
 func (d *doctor) checkSequence(ctx context.Context) (f Finding, err error) {
-	var drawn weir.Position
-	if err := d.pool.QueryRow(ctx, d.sql.HorizonHead).Scan(&drawn); err != nil {
+	if err := d.pool.QueryRow(ctx, d.sql.HorizonHead).Scan(&d.drawn); err != nil {
 		return f, err
 	}
-	f.Found = fmt.Sprintf("the last position drawn is %d, the last one stored %d", drawn, d.head)
-	if drawn < d.head {
-		f.Todo = (&SequenceBehindError{d.config.Schema, drawn, d.head}).Mend()
+	f.Found = fmt.Sprintf("the last position drawn is %d, the last one stored %d", d.drawn, d.head)
+	if d.drawn < d.head {
+		f.Todo = (&SequenceBehindError{d.config.Schema, d.drawn, d.head}).Mend()
 	}
 	return f, nil
 }
@@ -129,6 +128,9 @@ func (d *doctor) checkHorizon(ctx context.Context) (f Finding, err error) {
 	at, head, err := d.ReadHorizon(ctx)
 	if err != nil {
 		return f, err
+	}
+	if d.drawn < d.head {
+		head = d.drawn // readers stop at the sequence, which is behind
 	}
 	held, err := d.holders(ctx)
 	for began := time.Now(); err == nil && (at < head || len(held) > 0) && time.Since(began) < d.patience; {

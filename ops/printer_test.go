@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -126,4 +127,28 @@ func TestEveryFlagCompletes(t *testing.T) {
 		}
 	}
 	walk(parser.Model.Node, nil)
+}
+
+// TestThePageNamesEveryFlag and every command that the help shows.
+func TestThePageNamesEveryFlag(t *testing.T) {
+	parser, err := Program{}.withDefaults().parser(&grammar{}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Leaves(true) {
+		for _, group := range command.AllFlags(true) {
+			for _, flag := range group {
+				if flag.Name != "help" && !strings.Contains(string(page), "`--"+flag.Name) {
+					t.Errorf("docs/cli.md does not name --%s of %s", flag.Name, command.FullPath())
+				}
+			}
+		}
+		if !strings.Contains(string(page), command.FullPath()) && command.Name != "version" {
+			t.Errorf("docs/cli.md does not name %s", command.FullPath())
+		}
+	}
 }
