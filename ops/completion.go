@@ -159,8 +159,9 @@ compdef FUNCTION COMMAND
 function FUNCTION
     set -l words (commandline -opc)
     set -e words[1..SKIP]
-    PROGRAM ` + completeVerb + ` $words (commandline -ct | string collect --allow-empty) 2>/dev/null
+    set -l last (commandline -ct)
+    PROGRAM ` + completeVerb + ` $words "$last" 2>/dev/null
 end
-complete -c COMMAND -a '(FUNCTION)'
+complete -c COMMAND -f -n 'test (count (FUNCTION)) -gt 0' -a '(FUNCTION)'
 `,
 }

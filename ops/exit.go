@@ -7,6 +7,8 @@ import (
 	"io"
 	"regexp"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
 )
@@ -42,10 +44,18 @@ func statusOf(ctx context.Context, err error) int {
 		return Interrupted
 	case errors.Is(err, weir.ErrConflict):
 		return Conflict
-	case errors.As(err, &unable), eventstore.IsTransient(err):
+	case errors.As(err, &unable), eventstore.IsTransient(err), isShutOut(err):
 		return Unable
 	}
 	return Problem
+}
+
+// isShutOut reports that the server did not let us in, or not as far as needed.
+func isShutOut(err error) bool {
+	var connect *pgconn.ConnectError
+	var pg *pgconn.PgError
+	const insufficientPrivilege = "42501"
+	return errors.As(err, &connect) || errors.As(err, &pg) && pg.Code == insufficientPrivilege
 }
 
 // explain is the error for the eyes of an operator: what to do, and no password.

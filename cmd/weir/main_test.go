@@ -59,8 +59,10 @@ func TestScripts(t *testing.T) {
 }
 
 func setUp(env *testscript.Env) error {
-	url, err := server.NewDatabase(context.Background())
-	env.Setenv("WEIR_POSTGRES", url)
+	address, err := server.NewDatabase(context.Background())
+	env.Setenv("WEIR_POSTGRES", address)
+	_, host, _ := strings.Cut(address, "@")
+	env.Setenv("HOST", host) // and what comes after it
 	env.Setenv("ROLE", "role_"+strings.ToLower(weir.NewID().String()))
 	return err
 }
