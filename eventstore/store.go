@@ -219,7 +219,8 @@ func (e *SequenceBehindError) Error() string {
 
 // Mend is the statement that mends it.
 func (e *SequenceBehindError) Mend() string {
-	return fmt.Sprintf("select setval('%s', %d)", pgx.Identifier{e.Schema, "position"}.Sanitize(), e.Last)
+	sequence := pgx.Identifier{e.Schema, "position"}.Sanitize()
+	return fmt.Sprintf("select setval('%s', %d)", strings.ReplaceAll(sequence, "'", "''"), e.Last)
 }
 
 // Close closes the pool, unless it was the caller's.
