@@ -138,7 +138,10 @@ func (m *machine) drawAppend(r *rapid.T, stream weir.StreamID) eventstore.Append
 func (m *machine) judge(r *rapid.T, appends []eventstore.Append, events []weir.Event, err error) {
 	want := m.model.append(appends)
 	if !errors.Is(err, want) || (err == nil) != (want == nil) {
-		r.Fatalf("%+v: got %v, want %v", appends, err, want)
+		for _, a := range appends {
+			r.Logf("append to %s at %d: %v", a.Stream, a.Expected, idsOf(a.Messages))
+		}
+		r.Fatalf("got %v, want %v; stored: %v", err, want, m.model.streams)
 	}
 	if err != nil {
 		return
@@ -156,6 +159,13 @@ func (m *machine) judge(r *rapid.T, appends []eventstore.Append, events []weir.E
 	if i != len(events) {
 		r.Fatalf("%d answers to %d messages", len(events), i)
 	}
+}
+
+func idsOf(messages []weir.Message) (all []weir.ID) {
+	for _, one := range messages {
+		all = append(all, one.ID)
+	}
+	return all
 }
 
 func (m *machine) append(r *rapid.T) {
@@ -251,6 +261,21 @@ func (m *machine) compare(r *rapid.T) {
 	})
 	if err != nil {
 		r.Error(err)
+	}
+}
+
+// TestP3_RepeatThatNamesAnEventTwice succeeds like any other.
+func TestP3_RepeatThatNamesAnEventTwice(t *testing.T) {
+	t.Parallel()
+	s := testkit.Store(t, eventstore.Config{})
+	all := messages("a-1", 2)
+	for _, repeat := range [][]weir.Message{{all[0]}, {all[0], all[0], all[1]}, {all[1], all[0], all[1]}} {
+		if _, err := s.Append(testkit.Context(t), "a-1", weir.NewStream, repeat...); err != nil {
+			t.Errorf("%d messages: %v", len(repeat), err)
+		}
+	}
+	if got := read(t, s, "a-1"); !slices.Equal(ids(got), idsOf(all)) {
+		t.Errorf("stored %v, want %v", ids(got), idsOf(all))
 	}
 }
 
