@@ -234,16 +234,37 @@ func TestDoctorSaysWhenTheLogWentBack(t *testing.T) {
 // before patience did is no problem.
 func TestDoctorWaitsForWhatEnds(t *testing.T) {
 	t.Parallel()
+	for _, holdsBack := range []bool{false, true} {
+		t.Run(fmt.Sprint("events behind it ", holdsBack), func(t *testing.T) {
+			t.Parallel()
+			s := furnished(t)
+			tx, _ := opened(t, s, message("seat-A1", 1))
+			if holdsBack {
+				appendOne(t, s, "seat-A2")
+			}
+			done := make(chan eventstore.Finding)
+			go func() { done <- examined(t, s, eventstore.Checkup{Patience: time.Minute})["horizon"] }()
+			testkit.Await(t, 10*time.Second, "the doctor waits", func() bool {
+				return scalar[int](t, s, "select count(*) from pg_stat_activity where datname = current_database() and query like '-- Who is in flight%'") > 0
+			})
+			end(t, tx.Commit)
+			if f := <-done; !f.OK {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// TestDoctorTellsWhoLives and who does not, by the clock of the database.
+func TestDoctorTellsWhoLives(t *testing.T) {
+	t.Parallel()
 	s := furnished(t)
-	tx, _ := opened(t, s, message("seat-A1", 1))
-	appendOne(t, s, "seat-A2")
-	done := make(chan eventstore.Finding)
-	go func() { done <- examined(t, s, eventstore.Checkup{Patience: time.Minute})["horizon"] }()
-	testkit.Await(t, 10*time.Second, "the doctor waits", func() bool {
-		return scalar[int](t, s, "select count(*) from pg_stat_activity where datname = current_database() and query like '-- Who is in flight%'") > 0
-	})
-	end(t, tx.Commit)
-	if f := <-done; !f.OK {
+	alive := join(t, s, "boxoffice")
+	claim(t, alive, 3)
+	exec(t, s, "insert into weir.instances values (gen_random_uuid(), 'cellar', now(), now() - interval '1 minute')")
+	f := examined(t, s, impatient)["instances"]
+	if !f.OK || !strings.HasPrefix(f.Found, "1 alive, 1 ended") || len(f.Details) != 1 ||
+		!strings.HasPrefix(f.Details[0], "boxoffice "+alive.ID().String()) || !strings.HasSuffix(f.Details[0], "3 leases") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -95,6 +95,43 @@ func TestTailGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// TestTailGoesOnInTheMiddleOfAPage, when the database goes away between two of them.
+func TestTailGoesOnInTheMiddleOfAPage(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	server, err := devserver.StartPostgres(ctx, devserver.PostgresConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	s := testkit.Store(t, eventstore.Config{URL: server.URL(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	appendTo(t, s, "a-1", 0)
+	want := 0
+	for row, err := range ops.Tail(ctx, s, ops.TailOptions{Last: 1, Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(row.Data) != fmt.Sprint(want) {
+			t.Fatalf("shown %s, want %d", row.Data, want)
+		}
+		switch want++; want {
+		case 1:
+			var many []weir.Message
+			for n := range 2500 {
+				many = append(many, numbered(n+1))
+			}
+			_, err = s.Append(ctx, "a-1", weir.AnyVersion, many...)
+		case 500:
+			err = server.Restart(ctx, "immediate")
+		case 2501:
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTailNeverPassesAnOpenAppend, and shows each event once whatever the reader
 // begins with.
 func TestTailNeverPassesAnOpenAppend(t *testing.T) {
