@@ -32,7 +32,10 @@ func (b Backlog) IsDone() bool { return b.Waiting == 0 && b.Unacked == 0 }
 // *GoneError says that the stream or a consumer is missing.
 func (c *Conn) Backlog(ctx context.Context) (b Backlog, err error) {
 	err = c.persist(ctx, func(ctx context.Context) error {
-		b, err = c.backlog(ctx)
+		v, err := c.look(ctx)
+		if err == nil {
+			b, err = c.count(ctx, v)
+		}
 		return err
 	})
 	if err != nil {
@@ -41,12 +44,8 @@ func (c *Conn) Backlog(ctx context.Context) (b Backlog, err error) {
 	return b, nil
 }
 
-func (c *Conn) backlog(ctx context.Context) (Backlog, error) {
-	v, err := c.look(ctx)
-	if err != nil {
-		return Backlog{}, err
-	}
-	b := Backlog{Messages: v.messages}
+func (c *Conn) count(ctx context.Context, v view) (b Backlog, err error) {
+	b = Backlog{Messages: v.messages}
 	for _, info := range v.shards {
 		b.Waiting += info.NumPending
 		b.Unacked += uint64(info.NumAckPending)
@@ -143,9 +142,9 @@ func (c *Conn) unseen(ctx context.Context, v view) (uint64, error) {
 // and to run in several processes. Errors are those of Backlog.
 func (c *Conn) Purge(ctx context.Context, grace uint64) (n uint64, err error) {
 	err = c.persist(ctx, func(ctx context.Context) error {
-		upTo, err := c.acked(ctx)
-		if err == nil && upTo > grace {
-			n, err = c.purge(ctx, upTo-grace)
+		v, err := c.look(ctx)
+		if err == nil {
+			n, err = c.purgeView(ctx, v, grace)
 		}
 		return err
 	})
@@ -155,17 +154,19 @@ func (c *Conn) Purge(ctx context.Context, grace uint64) (n uint64, err error) {
 	return n, nil
 }
 
-// acked is the sequence up to where every shard has acked; 0 if nothing is left.
-func (c *Conn) acked(ctx context.Context) (uint64, error) {
-	v, err := c.look(ctx)
-	if err != nil || v.messages == 0 {
-		return 0, err
+func (c *Conn) purgeView(ctx context.Context, v view, grace uint64) (uint64, error) {
+	if v.messages == 0 {
+		return 0, nil
 	}
 	floors, err := c.floors(ctx, v)
 	if err != nil {
 		return 0, err
 	}
-	return min(v.last, slices.Min(floors)), nil
+	acked := slices.Min(floors)
+	if acked <= grace {
+		return 0, nil
+	}
+	return c.purge(ctx, acked-grace)
 }
 
 // purge removes everything up to and with a sequence.

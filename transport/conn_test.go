@@ -225,12 +225,16 @@ func TestWhatIsForbiddenIsSaidAtOnce(t *testing.T) {
 			must(t, err)
 			defer c.Close()
 			must(t, c.Publisher().Publish(testContext(t), message("order-1", 1)))
+			begin := time.Now()
 			var refused *RefusedError
 			if err := c.Publisher().Publish(testContext(t), message("secret-1", 1)); !errors.As(err, &refused) || !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("Publish returned %v", err)
 			}
 			if err := c.Receive(testContext(t), 1, func(*Delivery) {}); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("Receive returned %v", err)
+			}
+			if took := time.Since(begin); config.Conn == nil && took > answerWait {
+				t.Errorf("it took %s", took)
 			}
 		})
 	}

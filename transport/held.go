@@ -13,22 +13,20 @@ import (
 // held are the deliveries of one Receive that are not acked: it extends them, and
 // knows them again when the broker gives them out a second time.
 //
-// The broker matches an ack to a message by its sequence alone. After a reset it
-// gives out everything above the ack floor, acked or not, and an ack that comes
-// before is not heard. So an ack is sent only in the session in which the broker
-// gave the message out last; one that comes between is remembered and sent when
-// the message comes again, and so are those of the last seconds.
+// After a reset the broker gives out everything above the ack floor, acked or
+// not, and an ack that comes before is not heard. So the acks of the last seconds
+// are remembered and sent again when their message comes again. The broker
+// matches an ack to a message by its sequence alone. So none is sent after the
+// connection was lost until it is known that the stream is still the one it was.
 type held struct {
 	nats *nats.Conn
 
-	mu    sync.Mutex
-	by    map[uint64]*Delivery // by sequence
-	acked [2]map[uint64]int64  // by sequence, when it was stored: since the last tick, and before
-
-	session int
-	stretch context.Context // of unbroken connection, in which the session began
-	left    bool            // Receive has returned
-	voided  bool            // what was delivered is not what the broker holds
+	mu      sync.Mutex
+	by      map[uint64]*Delivery // by sequence
+	acked   [2]map[uint64]int64  // by sequence, when it was stored: since the last tick, and before
+	stretch context.Context      // of unbroken connection to the stream that we know
+	left    bool                 // Receive has returned
+	voided  bool                 // what was delivered is not what the broker holds
 	done    chan struct{}
 }
 
@@ -36,20 +34,18 @@ func newHeld(c *Conn) *held {
 	return &held{nats: c.nats, by: map[uint64]*Delivery{}, acked: [2]map[uint64]int64{{}, {}}, done: make(chan struct{})}
 }
 
-// begin is called before a reset and numbers the session.
-func (h *held) begin(stretch context.Context) int {
+// begin says for how long acks may be sent.
+func (h *held) begin(stretch context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.session++
 	h.stretch = stretch
-	return h.session
 }
 
 var errOther = errors.New("a sequence holds another message than before")
 
 // add takes a delivery. It reports known if this very message was delivered
-// before: the first delivery of it then goes on, or is acked if the caller was
-// done with it.
+// before: the first delivery of it then goes on, or is acked again if the caller
+// was done with it.
 func (h *held) add(d *Delivery) (known bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,10 +63,7 @@ func (h *held) add(d *Delivery) (known bool, err error) {
 		h.empty()
 		return false, errOther
 	}
-	old.reply, old.session, old.touched = d.reply, d.session, d.touched
-	if old.acked {
-		_ = h.sendAck(old)
-	}
+	old.reply, old.touched = d.reply, d.touched
 	return true, nil
 }
 
@@ -91,30 +84,16 @@ func (h *held) ack(d *Delivery) error {
 	if h.voided || h.by[d.Sequence] != d {
 		return nil // acked before, or there is nothing to ack any more
 	}
-	d.acked = true
-	if d.session != h.session || h.stretch.Err() != nil {
-		return h.later(d, errLater)
-	}
-	return h.sendAck(d)
-}
-
-// sendAck tells the broker. Lock held; the client only buffers.
-func (h *held) sendAck(d *Delivery) error {
-	if err := h.nats.Publish(d.reply, ackBody); err != nil {
-		return h.later(d, err)
-	}
 	h.acked[0][d.Sequence] = d.Stored.UnixNano()
 	h.drop(d)
-	return nil
-}
-
-// later leaves an ack for when the message comes again, if a Receive is there to
-// which it could. Lock held.
-func (h *held) later(d *Delivery, err error) error {
-	if h.left {
-		h.drop(d)
+	err := errLater
+	if h.stretch.Err() == nil {
+		err = h.nats.Publish(d.reply, ackBody) // which only buffers
 	}
-	return fmt.Errorf("ack message %d: %w", d.Sequence, err)
+	if err != nil {
+		return fmt.Errorf("ack message %d: %w", d.Sequence, err)
+	}
+	return nil
 }
 
 var (
@@ -192,9 +171,11 @@ func (h *held) extend(ackWait time.Duration, closing <-chan struct{}) {
 func (h *held) older(limit, now time.Time) (replies []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.acked = [2]map[uint64]int64{{}, h.acked[0]}
+	if h.stretch != nil && h.stretch.Err() == nil {
+		h.acked = [2]map[uint64]int64{{}, h.acked[0]}
+	}
 	for _, d := range h.by {
-		if d.touched.Before(limit) && !d.acked {
+		if d.touched.Before(limit) {
 			d.touched = now
 			replies = append(replies, d.reply)
 		}

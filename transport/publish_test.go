@@ -278,11 +278,28 @@ func TestPublishBeforeDeclareWaits(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnknownOutcome) || !strings.Contains(err.Error(), "is it declared") {
 		t.Errorf("before Declare: %v", err)
 	}
+	// It was never stored and nobody waits for it: it does not go on trying.
+	eventually(t, "it is given up", func() bool { return len(c.courier.slots) == 0 })
 	p := c.Publisher()
 	must(t, p.Send(testContext(t), m))
 	must(t, c.Declare(testContext(t)))
 	must(t, p.Flush(testContext(t)))
 	sameOrder(t, stored(t, server, c), []weir.Message{m})
+}
+
+// A stream of somebody else has our subjects: what it stores nobody would find.
+func TestAnotherStreamIsNoSuccess(t *testing.T) {
+	c := connect(t, startServer(t), Config{})
+	_, err := c.js.CreateStream(testContext(t), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"weir.t.>"}})
+	must(t, err)
+	var refused *RefusedError
+	if err := c.Publisher().Publish(testContext(t), message("order-1", 1)); !errors.As(err, &refused) || !strings.Contains(err.Error(), "OTHER") {
+		t.Errorf("Publish returned %v", err)
+	}
+	var api *jetstream.APIError
+	if err := c.Declare(testContext(t)); !errors.As(err, &api) {
+		t.Errorf("Declare returned %v", err)
+	}
 }
 
 func TestGivenUpMessagesAreTakenBack(t *testing.T) {

@@ -58,9 +58,7 @@ type Delivery struct {
 
 	// Guarded by held.mu.
 	reply   string    // where acks and extensions go
-	session int       // in which the broker gave it out last
 	touched time.Time // when it was given out or extended
-	acked   bool      // by the caller; the broker has not heard yet
 }
 
 // Ack tells the broker that the message is stored: call it after the commit and
@@ -83,7 +81,7 @@ type receiver struct {
 	denied   chan error // what the server forbids us
 
 	// Owned by run.
-	created time.Time // of the consumer; another one is another consumer
+	created time.Time // of the stream; another one is another stream
 	highest uint64    // sequence seen
 	heard   bool      // something from the broker in this session
 }
@@ -214,13 +212,13 @@ func (r *receiver) session(ctx context.Context) error {
 		arrivals: make(chan arrival, r.conn.config.Prefetch+64),
 		closed:   make(chan struct{}),
 	}
-	s.number = r.held.begin(connection)
 	if !r.conn.Connected() {
 		return r.awaitConnection(stretch)
 	}
 	if err := r.reset(stretch); err != nil {
 		return err
 	}
+	r.held.begin(connection)
 	return s.run(ctx, stretch)
 }
 
@@ -233,13 +231,13 @@ func (r *receiver) awaitConnection(stretch context.Context) error {
 }
 
 // reset takes the consumer back to its ack floor, so that everything un-acked
-// comes again in order, and makes sure that it is the consumer we knew.
+// comes again in order, once it is sure that the stream is the one we knew.
 func (r *receiver) reset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiWait)
 	defer cancel()
-	last, err := r.lastSequence(ctx)
+	last, err := r.recognise(ctx)
 	if err != nil {
-		return r.trouble(err)
+		return err
 	}
 	// To reset a consumer that is not there would only time out.
 	if _, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer); err != nil {
@@ -249,17 +247,28 @@ func (r *receiver) reset(ctx context.Context) error {
 	if err != nil {
 		return r.trouble(err)
 	}
-	switch {
-	case !r.created.IsZero() && !r.created.Equal(info.Created):
-		return r.gone("was replaced", nil)
-	case r.highest > last:
-		return r.gone("went back to an earlier state", nil)
-	}
-	r.created = info.Created
 	if info.ResetSeq > last+1 {
 		return r.rewind(ctx, info.ResetSeq, last)
 	}
 	return nil
+}
+
+// recognise makes sure that the stream is not another one, nor an earlier state
+// of it, and returns its last sequence.
+func (r *receiver) recognise(ctx context.Context) (last uint64, err error) {
+	stream, err := r.conn.js.Stream(ctx, r.conn.names.stream())
+	if err != nil {
+		return 0, r.trouble(err)
+	}
+	info := stream.CachedInfo()
+	switch {
+	case !r.created.IsZero() && !r.created.Equal(info.Created):
+		return 0, r.gone("was replaced", nil)
+	case r.highest > info.State.LastSeq:
+		return 0, r.gone("went back to an earlier state", nil)
+	}
+	r.created = info.Created
+	return info.State.LastSeq, nil
 }
 
 // rewind mends a consumer whose ack floor is beyond the end of its stream, as
@@ -270,14 +279,6 @@ func (r *receiver) rewind(ctx context.Context, floor, last uint64) error {
 		return r.trouble(err)
 	}
 	return nil
-}
-
-func (r *receiver) lastSequence(ctx context.Context) (uint64, error) {
-	stream, err := r.conn.js.Stream(ctx, r.conn.names.stream())
-	if err != nil {
-		return 0, err
-	}
-	return stream.CachedInfo().State.LastSeq, nil
 }
 
 // trouble decides what an error of the broker's API means for the session.
@@ -313,7 +314,6 @@ func (r *receiver) gone(reason string, err error) error {
 // session is the receiving between two resets.
 type session struct {
 	*receiver
-	number   int
 	sub      *nats.Subscription
 	arrivals chan arrival
 	closed   chan struct{} // when the subscription calls back no more
@@ -468,7 +468,7 @@ func (s *session) arrive(m *nats.Msg) {
 	known, err := s.held.add(d)
 	switch {
 	case err != nil:
-		s.arrivals <- arrival{err: s.gone("was replaced", err)}
+		s.arrivals <- arrival{err: s.gone("was replaced unseen", err)}
 	case known:
 		s.arrivals <- arrival{unfilled: 1}
 	default:
@@ -509,7 +509,6 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		Redelivered: about.NumDelivered > 1,
 		held:        s.held,
 		reply:       m.Reply,
-		session:     s.number,
 		touched:     time.Now(),
 	}
 	if d.Message, err = s.conn.names.message(m, s.conn.config.MaxDataBytes); err != nil {

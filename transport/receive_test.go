@@ -102,7 +102,7 @@ func TestP1_UnackedComesToTheNextAtOnceAndInOrder(t *testing.T) {
 	got := first.take(100)
 	checkIDs(t, got, sent)
 	ack(t, got[:30])
-	awaitAcked(t, c, 70)
+	awaitBacklog(t, c, Backlog{Messages: 100, Unacked: 70})
 	must(t, first.end())
 	c.Close()
 
@@ -217,6 +217,28 @@ func TestP9_WhileTheCallerBlocksNothingIsAskedFor(t *testing.T) {
 	must(t, <-result)
 }
 
+func TestP1_StoppingDeliversWhatTheClientHolds(t *testing.T) {
+	_, c := declared(t, Config{Shards: 1, Prefetch: 20})
+	sent := publish(t, c, 50)
+	ctx, stop := context.WithCancel(testContext(t))
+	blocked, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var got []*Delivery
+	result := make(chan error, 1)
+	go func() {
+		result <- c.Receive(ctx, 0, func(d *Delivery) {
+			got = append(got, d)
+			once.Do(func() { close(blocked); <-release })
+		})
+	}()
+	<-blocked
+	awaitBacklog(t, c, Backlog{Messages: 50, Waiting: 30, Unacked: 20})
+	stop()
+	close(release)
+	must(t, <-result)
+	checkIDs(t, got, sent[:20])
+}
+
 func TestP8_AllFlowsWithASmallPrefetch(t *testing.T) {
 	_, c := declared(t, Config{Shards: 1, Prefetch: 1, MaxAckPending: 3})
 	sent := publish(t, c, 50)
@@ -274,6 +296,35 @@ func TestP2_LateAcksDoNotTouchANewStream(t *testing.T) {
 	must(t, c.nats.Flush())
 	must(t, next.end())
 	checkIDs(t, receive(t, c, 0).take(5), sent) // none of them was acked
+}
+
+// The same when nothing was asked of the broker while the stream was replaced, so
+// that nobody said so.
+func TestP2_AStreamReplacedUnseenIsNoticed(t *testing.T) {
+	for name, reconnect := range map[string]bool{"by its creation time": true, "by a sequence with another message": false} {
+		t.Run(name, func(t *testing.T) {
+			_, c := declared(t, Config{Shards: 1, Prefetch: 2})
+			publish(t, c, 2)
+			blocked, release := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			result := make(chan error, 1)
+			go func() {
+				result <- c.Receive(testContext(t), 0, func(*Delivery) { once.Do(func() { close(blocked); <-release }) })
+			}()
+			<-blocked
+			must(t, c.js.DeleteStream(testContext(t), c.names.stream()))
+			must(t, c.Declare(testContext(t)))
+			publish(t, c, 3)
+			if reconnect {
+				must(t, c.nats.ForceReconnect())
+				eventually(t, "it is back", func() bool { return c.Connected() && c.Status().Reconnects == 1 })
+			}
+			close(release)
+			if err := <-result; !errors.Is(err, ErrGone) || errors.Is(err, errOther) == reconnect {
+				t.Errorf("Receive returned %v", err)
+			}
+		})
+	}
 }
 
 // KurrentDB#1732: a reconnect gave the handler duplicates. watermill#671: close
@@ -425,7 +476,7 @@ func TestP2_AStreamThatWentBackIsNoticed(t *testing.T) {
 	publish(t, c, 50)
 	got := r.take(60)
 	ack(t, got[:50])
-	awaitAcked(t, c, 10)
+	awaitBacklog(t, c, Backlog{Messages: 60, Unacked: 10})
 	server.Stop()
 	must(t, os.RemoveAll(messages))
 	must(t, os.CopyFS(messages, os.DirFS(saved)))
