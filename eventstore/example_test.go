@@ -17,16 +17,19 @@ import (
 type (
 	Held     struct{ Guest string }
 	Released struct{}
-	House    struct{ Guest string }
-	Hold     struct{ Seat, Guest string }
+	House    struct {
+		Guest   string
+		Changes int
+	}
+	Hold struct{ Seat, Guest string }
 )
 
 func (h House) Evolve(event any) House {
 	switch e := event.(type) {
 	case Held:
-		return House{e.Guest}
+		return House{e.Guest, h.Changes + 1}
 	case Released:
-		return House{}
+		return House{"", h.Changes + 1}
 	}
 	return h
 }
