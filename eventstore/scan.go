@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -11,6 +12,18 @@ import (
 
 	"github.com/weir-es/weir"
 )
+
+// registerTypes tells a connection what ids and shards are in the database, for the
+// query modes that know a value by its Go type alone. The others ask the server.
+func registerTypes(_ context.Context, conn *pgx.Conn) error {
+	types := conn.TypeMap()
+	types.RegisterDefaultPgType([16]byte{}, "uuid")
+	types.RegisterDefaultPgType(&[16]byte{}, "uuid")
+	types.RegisterDefaultPgType([][16]byte(nil), "_uuid")
+	types.RegisterDefaultPgType([]*[16]byte(nil), "_uuid")
+	types.RegisterDefaultPgType([]weir.Shard(nil), "_int2")
+	return nil
+}
 
 // collect reads all events of a query.
 func collect(rows pgx.Rows, err error, size int) ([]weir.Event, error) {

@@ -131,7 +131,7 @@ func prepare(config Config) (*Store, error) {
 		s.names, _ = weir.NewRegistry(nil)
 	}
 	if s.pool != nil {
-		return s, nil
+		return s, checkMode(s.pool)
 	}
 	if config.URL == "" {
 		return nil, errors.New("open store: say where PostgreSQL is, by URL or Pool")
@@ -143,9 +143,38 @@ func prepare(config Config) (*Store, error) {
 	pc.MaxConns = max(pc.MaxConns, 16)
 	pc.ConnConfig.ConnectTimeout = orDefault(pc.ConnConfig.ConnectTimeout, min(5*time.Second, s.config.ConnectTimeout/2))
 	pc.PingTimeout = time.Second
+	if asksNobody(pc.ConnConfig.DefaultQueryExecMode) {
+		tellTypes(pc)
+	}
 	s.own = true
 	s.pool, err = pgxpool.NewWithConfig(context.Background(), pc)
 	return s, err
+}
+
+// asksNobody is true for the query modes that do not ask the server for the types of
+// parameters.
+func asksNobody(mode pgx.QueryExecMode) bool {
+	return mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
+}
+
+// tellTypes makes such a mode work for the connections of a pool. Those beside it, as
+// that of a heartbeat, are told nothing, so they ask.
+func tellTypes(pc *pgxpool.Config) {
+	mode := pc.ConnConfig.DefaultQueryExecMode
+	pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	pc.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.DefaultQueryExecMode = mode
+		return nil
+	}
+	pc.AfterConnect = registerTypes
+}
+
+// checkMode refuses a pool of the caller's that cannot send ids.
+func checkMode(pool *pgxpool.Pool) error {
+	if mode := pool.Config().ConnConfig.DefaultQueryExecMode; asksNobody(mode) {
+		return fmt.Errorf("open store: a pool in the query mode %q cannot send ids; use one in the mode cache_describe, which suits a pooler too, or give the store a URL", mode)
+	}
+	return nil
 }
 
 // inTx runs act in a transaction in which every statement sees what was committed
