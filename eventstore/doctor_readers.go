@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 
@@ -164,10 +165,13 @@ func (d *doctor) checkLeases(ctx context.Context) (f Finding, err error) {
 	return f, err
 }
 
+// leadingComments are the lines before a statement.
+var leadingComments = regexp.MustCompile(`^(\s*--[^\n]*\n)+`)
+
 // firstWords is the beginning of a statement on one line, unless it may hold a
 // secret.
 func firstWords(query string) string {
-	query = strings.Join(strings.Fields(query), " ")
+	query = strings.Join(strings.Fields(leadingComments.ReplaceAllString(query, "")), " ")
 	if strings.Contains(strings.ToLower(query), "password") {
 		return "(not shown)"
 	}

@@ -244,8 +244,8 @@ func TestDoctorWaitsForWhatEnds(t *testing.T) {
 			}
 			done := make(chan eventstore.Finding)
 			go func() { done <- examined(t, s, eventstore.Checkup{Patience: time.Minute})["horizon"] }()
-			testkit.Await(t, 10*time.Second, "the doctor waits", func() bool {
-				return scalar[int](t, s, "select count(*) from pg_stat_activity where datname = current_database() and query like '-- Who is in flight%'") > 0
+			testkit.Await(t, 10*time.Second, "the doctor has looked", func() bool {
+				return scalar[int](t, s, "select count(*) from pg_stat_activity where datname = current_database() and query like '-- Who is in flight%' and state = 'idle'") > 0
 			})
 			end(t, tx.Commit)
 			if f := <-done; !f.OK {

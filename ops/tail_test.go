@@ -104,7 +104,11 @@ func TestTailGoesOnInTheMiddleOfAPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	s := testkit.Store(t, eventstore.Config{URL: server.URL(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := eventstore.Open(ctx, eventstore.Config{URL: server.URL(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() // without Run, no other connection takes the place of the broken one
 	appendTo(t, s, "a-1", 0)
 	want := 0
 	for row, err := range ops.Tail(ctx, s, ops.TailOptions{Last: 1, Follow: true}) {

@@ -3,7 +3,7 @@
 -- What another role's session does is null to those who may not see it.
 select coalesce(l.pid, 0), coalesce(p.gid, ''), l.objid::bigint,
        coalesce(a.application_name, ''), coalesce(a.usename, p.owner, '')::text, coalesce(a.state, ''),
-       a.query_start, coalesce(left(a.query, 200), ''),
+       a.query_start, coalesce(left(a.query, 500), ''),
        coalesce(extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0)::float8
   from pg_locks l
   left join pg_stat_activity a on a.pid = l.pid
