@@ -33,7 +33,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func ownServer(t *testing.T, dir string) *devserver.Postgres {
 	t.Helper()
 	server, err := devserver.StartPostgres(testkit.Context(t), devserver.PostgresConfig{
-		Dir: dir, Settings: map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}})
+		Dir: dir, Settings: map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "max_prepared_transactions": "2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +160,38 @@ func TestP6_RestartBetweenAnySteps(t *testing.T) {
 			checkSeen(t, reader.seen, want)
 			checkSeen(t, logged(t, s), want)
 		})
+	}
+}
+
+// TestP6_PreparedTransactionHoldsReadersAcrossARestart: its locks come back with it.
+func TestP6_PreparedTransactionHoldsReadersAcrossARestart(t *testing.T) {
+	t.Parallel()
+	server := ownServer(t, "")
+	s := testkit.Store(t, eventstore.Config{URL: server.URL(), Logger: quiet})
+	reader := &follower{t: t, s: s}
+	var want []weir.ID
+	for _, mode := range []string{"fast", "immediate"} {
+		tx, early := opened(t, s, message("a-1", 1))
+		if _, err := tx.Exec(testkit.Context(t), "prepare transaction '"+mode+"'"); err != nil {
+			t.Fatal(err)
+		}
+		end(t, tx.Conn().Close)
+		if err := server.Restart(testkit.Context(t), mode); err != nil {
+			t.Fatal(err)
+		}
+		b := message("b-1", 1)
+		insist(t, "append after the restart", func() error {
+			_, err := s.Append(testkit.Context(t), b.Stream, weir.AnyVersion, b)
+			return err
+		})
+		reader.read()
+		if len(reader.seen) != len(want) {
+			t.Errorf("%s: while %d is prepared the reader is given %v", mode, early[0].Position, positions(reader.seen))
+		}
+		exec(t, s, "commit prepared '"+mode+"'")
+		reader.read()
+		want = append(want, early[0].ID, b.ID)
+		checkSeen(t, reader.seen, want)
 	}
 }
 
