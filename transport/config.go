@@ -26,7 +26,10 @@ const (
 	DefaultConnectTimeout = 30 * time.Second
 )
 
-const defaultReconnectWait = 250 * time.Millisecond
+const (
+	defaultReconnectWait = 250 * time.Millisecond
+	defaultAnswerWait    = 5 * time.Second
+)
 
 // MaxShards is the most shards that a stream may be declared with.
 const MaxShards = 1024
@@ -88,8 +91,9 @@ type Config struct {
 	// the caller. Default 500.
 	Prefetch int
 
-	// reconnectWait is the pause between tries to come back. Tests are impatient.
-	reconnectWait time.Duration
+	// Tests are impatient: reconnectWait is the pause between tries to come back,
+	// answerWait how long a publish may go unanswered before it is repeated.
+	reconnectWait, answerWait time.Duration
 
 	// Logger hears of lost connections and of publishes that have to wait.
 	// Default slog.Default.
@@ -111,6 +115,7 @@ func (c Config) complete() (Config, error) {
 	c.MaxAckPending = cmp.Or(c.MaxAckPending, DefaultMaxAckPending)
 	c.Prefetch = cmp.Or(c.Prefetch, DefaultPrefetch)
 	c.reconnectWait = cmp.Or(c.reconnectWait, defaultReconnectWait)
+	c.answerWait = cmp.Or(c.answerWait, defaultAnswerWait)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -23,6 +23,8 @@ const (
 	lastDialWait  = time.Second
 	// drainTimeout is how long Close waits for answers to what was published.
 	drainTimeout = 5 * time.Second
+	// reviveEvery is how often at most a connection that stands is given up.
+	reviveEvery = 30 * time.Second
 )
 
 // Conn is a connection to the broker. Safe for concurrent use.
@@ -43,13 +45,14 @@ type Conn struct {
 	stretch   context.Context // ends when the connection is lost or back; then there is another
 	snap      context.CancelFunc
 	lastErr   error
+	revived   time.Time
 	receivers map[*receiver]struct{} // those that run
 }
 
 // Status is what a health page shows of a connection.
 type Status struct {
 	Connected bool
-	// Server is its address, without user or password.
+	// Server is its address, without user or password; empty while there is none.
 	Server string
 	// Reconnects counts the times that the connection came back.
 	Reconnects uint64
@@ -169,7 +172,7 @@ func (c *Conn) begin() (err error) {
 	if c.js, err = jetstream.New(c.nats); err != nil {
 		return err
 	}
-	if c.courier, err = newCourier(c.nats, c.names.stream(), c.config.Pending, c.log); err != nil {
+	if c.courier, err = newCourier(c); err != nil {
 		return err
 	}
 	events := c.nats.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
@@ -216,6 +219,20 @@ func both(a, b context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
+// revive connects anew, perhaps to another server, where the connection stands but
+// nothing is answered: a server that is cut off from its cluster, or has lost its
+// JetStream, still answers pings. The caller's own connection is left alone.
+func (c *Conn) revive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.config.Conn != nil || time.Since(c.revived) < reviveEvery || !c.nats.IsConnected() {
+		return
+	}
+	c.revived = time.Now()
+	c.log.Warn("the broker does not answer, connecting anew", "server", c.server())
+	_ = c.nats.ForceReconnect() // fails only on a closed connection
+}
+
 // Close ends the connection. It waits some seconds for answers to what was
 // published; what is then unanswered may have been stored or not. A Receive that
 // still runs delivers what it has and returns; acks after Close are lost, and
@@ -225,7 +242,9 @@ func (c *Conn) Close() {
 		if c.Connected() {
 			c.courier.drain(drainTimeout)
 		}
+		c.mu.Lock() // so that no Receive enters meanwhile
 		c.end()
+		c.mu.Unlock()
 		c.parts.Wait()
 		c.courier.close(ErrClosed)
 		c.hangUp()
@@ -252,7 +271,13 @@ func (c *Conn) Status() Status {
 	return Status{c.nats.IsConnected(), c.server(), c.reconnects(), c.lastErr}
 }
 
-func (c *Conn) server() string { return redacted(c.nats.ConnectedUrl()) }
+// server is the address of the server, empty while there is none.
+func (c *Conn) server() string {
+	if url := c.nats.ConnectedUrl(); url != "" {
+		return redacted(url)
+	}
+	return ""
+}
 
 func (c *Conn) reconnects() uint64 { return c.nats.Stats().Reconnects }
 

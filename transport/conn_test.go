@@ -233,7 +233,7 @@ func TestWhatIsForbiddenIsSaidAtOnce(t *testing.T) {
 			if err := c.Receive(testContext(t), 1, func(*Delivery) {}); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("Receive returned %v", err)
 			}
-			if took := time.Since(begin); config.Conn == nil && took > answerWait {
+			if took := time.Since(begin); config.Conn == nil && took > defaultAnswerWait {
 				t.Errorf("it took %s", took)
 			}
 		})

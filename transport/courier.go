@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// answerWait is how long a publish may go unanswered before it is repeated.
-	answerWait = 5 * time.Second
 	// sweepEvery is how often unanswered publishes are looked at.
 	sweepEvery = 50 * time.Millisecond
 	firstRetry = 50 * time.Millisecond
@@ -42,11 +40,14 @@ type letter struct {
 	tries   int
 	waiting bool  // between a negative answer and the next try
 	unsure  bool  // a try went unanswered, so it may be stored
+	silence int   // tries in a row that went unanswered
 	dropped bool  // nobody waits for it any more
 	reason  error // why the last try did not succeed
 }
 
-func (l *letter) isUnsure() bool { return l.unsure }
+func (l *letter) isUnanswered() bool { return l.silence > 0 }
+
+func (l *letter) isIgnored() bool { return l.silence > 1 }
 
 // tally counts letters until each has its answer. Guarded by courier.mu.
 type tally struct {
@@ -104,6 +105,8 @@ func (t *tally) err() error {
 type courier struct {
 	nats   *nats.Conn
 	stream string
+	wait   time.Duration // for an answer, then again
+	revive func()        // when answers are missing although the connection stands
 	log    *slog.Logger
 	inbox  string // replies go to inbox + token
 	sub    *nats.Subscription
@@ -120,20 +123,22 @@ type courier struct {
 	idle       chan struct{} // closed when nothing is open; nil unless drain waits
 }
 
-func newCourier(nc *nats.Conn, stream string, pending int, log *slog.Logger) (*courier, error) {
+func newCourier(c *Conn) (*courier, error) {
 	k := &courier{
-		nats:   nc,
-		stream: stream,
-		log:    log,
-		inbox:  nc.NewInbox() + ".",
-		slots:  make(chan struct{}, pending),
+		nats:   c.nats,
+		stream: c.names.stream(),
+		wait:   c.config.answerWait,
+		revive: c.revive,
+		log:    c.log,
+		inbox:  c.nats.NewInbox() + ".",
+		slots:  make(chan struct{}, c.config.Pending),
 		lanes:  map[string]*letter{},
 		open:   map[uint64]*letter{},
 	}
 	k.timer = time.AfterFunc(time.Hour, k.sweep)
 	k.timer.Stop()
 	var err error
-	if k.sub, err = nc.Subscribe(k.inbox+"*", k.answered); err != nil {
+	if k.sub, err = c.nats.Subscribe(k.inbox+"*", k.answered); err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
 	}
 	return k, k.sub.SetPendingLimits(-1, -1) // bounded by the slots
@@ -176,7 +181,7 @@ func (k *courier) launch(l *letter) {
 	k.token++
 	l.token = k.token
 	l.msg.Reply = k.inbox + strconv.FormatUint(l.token, 36)
-	l.due = time.Now().Add(answerWait)
+	l.due = time.Now().Add(k.wait)
 	k.open[l.token] = l
 	k.arm()
 }
@@ -254,7 +259,7 @@ func (k *courier) decide(l *letter, err error) *letter {
 	case l.dropped && !l.unsure:
 		return k.settle(l, err)
 	}
-	l.reason, l.waiting = err, true
+	l.reason, l.waiting, l.silence = err, true, 0
 	l.tries++
 	l.due = time.Now().Add(retryWait(l.tries))
 	k.complain(l)
@@ -347,22 +352,19 @@ func (k *courier) sweep() {
 		again = k.due(time.Now())
 	}
 	k.arm()
+	unanswered, ignored := slices.ContainsFunc(again, (*letter).isUnanswered), slices.ContainsFunc(again, (*letter).isIgnored)
 	k.mu.Unlock()
 	for _, l := range again {
 		k.send(l)
 	}
-	k.checkForbidden(again)
-}
-
-// checkForbidden asks the connection why there was no answer: the caller's own
-// connection does not report to us what it must not do.
-func (k *courier) checkForbidden(unanswered []*letter) {
-	if len(unanswered) == 0 {
-		return
+	// The caller's own connection says only when asked what it must not do.
+	if err := k.nats.LastError(); unanswered {
+		if subject, ok := forbidden(err); ok {
+			k.deny(subject, err)
+		}
 	}
-	err := k.nats.LastError()
-	if subject, ok := forbidden(err); ok && slices.ContainsFunc(unanswered, (*letter).isUnsure) {
-		k.deny(subject, err)
+	if ignored {
+		k.revive()
 	}
 }
 
@@ -375,9 +377,10 @@ func (k *courier) due(now time.Time) (due []*letter) {
 		if !l.waiting {
 			l.unsure, l.reason = true, errNoAnswer
 			l.tries++
+			l.silence++
 			k.complain(l)
 		}
-		l.waiting, l.due = false, now.Add(answerWait)
+		l.waiting, l.due = false, now.Add(k.wait)
 		due = append(due, l)
 	}
 	slices.SortFunc(due, func(a, b *letter) int { return cmp.Compare(a.token, b.token) })
@@ -392,7 +395,7 @@ func (k *courier) again() {
 	k.mu.Lock()
 	now := time.Now()
 	for _, l := range k.open {
-		l.due = now
+		l.due, l.silence = now, 0
 	}
 	k.mu.Unlock()
 	k.sweep()
@@ -442,6 +445,13 @@ func (k *courier) seal(t *tally) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.seal()
+}
+
+// errorsOf are those that a tally has by now.
+func (k *courier) errorsOf(t *tally) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return t.err()
 }
 
 // drain takes no more letters and waits until none is under way, at most d.

@@ -11,18 +11,19 @@ import (
 // proxy stands between a client and a server and can break the connection.
 type proxy struct {
 	listener net.Listener
-	target   string
+	wait     sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	wait  sync.WaitGroup
+	mu     sync.Mutex
+	target string
+	conns  map[net.Conn]bool
 }
 
 func startProxy(t testing.TB, url string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &proxy{listener: listener, target: strings.TrimPrefix(url, "nats://"), conns: map[net.Conn]bool{}}
+	p := &proxy{listener: listener, conns: map[net.Conn]bool{}}
+	p.redirect(url)
 	p.wait.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -34,13 +35,26 @@ func startProxy(t testing.TB, url string) *proxy {
 
 func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 
+// redirect leads new connections to another server.
+func (p *proxy) redirect(url string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = strings.TrimPrefix(url, "nats://")
+}
+
+func (p *proxy) to() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		server, err := net.Dial("tcp", p.to())
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -52,7 +52,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...weir.Message) error
 	case <-t.done:
 		return t.err()
 	case <-ctx.Done():
-		return p.giveUp(letters, len(letters), ctx.Err())
+		return errors.Join(p.giveUp(letters, len(letters), ctx.Err()), p.conn.courier.errorsOf(t))
 	}
 }
 
@@ -85,7 +85,9 @@ func (c *Conn) post(ctx context.Context, l *letter, t **tally) error {
 // giveUp reports a Publish that could not wait for every answer.
 func (p *Publisher) giveUp(posted []*letter, of int, err error) error {
 	unanswered, reason := p.conn.courier.drop(posted)
-	unanswered += of - len(posted)
+	if unanswered += of - len(posted); unanswered == 0 {
+		return nil
+	}
 	err = fmt.Errorf("publish %d of %d messages: %w: %w", unanswered, of, err, ErrUnknownOutcome)
 	if reason != nil {
 		return fmt.Errorf("%w (last: %w)", err, reason)

@@ -287,6 +287,28 @@ func TestPublishBeforeDeclareWaits(t *testing.T) {
 	sameOrder(t, stored(t, server, c), []weir.Message{m})
 }
 
+// A server that was shut down in part, or is cut off, takes what is published and
+// never answers.
+func TestP8_AServerThatDoesNotAnswerIsLeft(t *testing.T) {
+	server, c0 := declared(t, Config{})
+	dumb := startServer(t)
+	nc, err := nats.Connect(dumb.URL())
+	must(t, err)
+	defer nc.Close()
+	_, err = nc.Subscribe("weir.>", func(*nats.Msg) {})
+	must(t, err)
+	must(t, nc.Flush())
+
+	wire := startProxy(t, dumb.URL())
+	c, err := Connect(testContext(t), Config{URL: wire.url(), Namespace: "t", Shards: 4, answerWait: 50 * time.Millisecond})
+	must(t, err)
+	defer c.Close()
+	wire.redirect(server.URL())
+	m := message("order-1", 1)
+	must(t, c.Publisher().Publish(testContext(t), m))
+	sameOrder(t, stored(t, server, c0), []weir.Message{m})
+}
+
 // A stream of somebody else has our subjects: what it stores nobody would find.
 func TestAnotherStreamIsNoSuccess(t *testing.T) {
 	c := connect(t, startServer(t), Config{})

@@ -50,8 +50,8 @@ type Delivery struct {
 	Sequence uint64
 	// Stored is when the broker stored it, by the broker's clock.
 	Stored time.Time
-	// Redelivered is true if the broker knows that it gave the message out
-	// before. A false says nothing.
+	// Redelivered is true if the broker gave the message out before, to us or to
+	// an earlier owner: it may be stored already.
 	Redelivered bool
 
 	held *held
@@ -83,6 +83,7 @@ type receiver struct {
 	// Owned by run.
 	created time.Time // of the stream; another one is another stream
 	highest uint64    // sequence seen
+	before  uint64    // sequence that the broker had given out before the session
 	heard   bool      // something from the broker in this session
 }
 
@@ -240,9 +241,11 @@ func (r *receiver) reset(ctx context.Context) error {
 		return err
 	}
 	// To reset a consumer that is not there would only time out.
-	if _, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer); err != nil {
+	consumer, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer)
+	if err != nil {
 		return r.trouble(err)
 	}
+	r.before = min(consumer.CachedInfo().Delivered.Stream, last)
 	info, err := r.conn.js.ResetConsumer(ctx, r.conn.names.stream(), r.consumer)
 	if err != nil {
 		return r.trouble(err)
@@ -288,6 +291,9 @@ func (r *receiver) trouble(err error) error {
 	}
 	if err := r.forbidden(); err != nil {
 		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		r.conn.revive()
 	}
 	return &sessionError{err.Error()}
 }
@@ -380,6 +386,7 @@ func (s *session) checkSilence() error {
 	if err := s.forbidden(); err != nil || silence < heartbeat*5/2 {
 		return err
 	}
+	s.conn.revive()
 	return &sessionError{"the broker is silent"}
 }
 
@@ -506,7 +513,7 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		Shard:       s.shard,
 		Sequence:    about.Sequence.Stream,
 		Stored:      about.Timestamp,
-		Redelivered: about.NumDelivered > 1,
+		Redelivered: about.NumDelivered > 1 || about.Sequence.Stream <= s.before,
 		held:        s.held,
 		reply:       m.Reply,
 		touched:     time.Now(),

@@ -108,7 +108,13 @@ func TestP1_UnackedComesToTheNextAtOnceAndInOrder(t *testing.T) {
 
 	successor := connect(t, server, Config{Shards: 1, AckWait: time.Hour})
 	sent = append(sent, publish(t, successor, 20)...)
-	checkIDs(t, receive(t, successor, 0).take(90), sent[30:])
+	got = receive(t, successor, 0).take(90)
+	checkIDs(t, got, sent[30:])
+	for i, d := range got {
+		if d.Redelivered != (i < 70) {
+			t.Errorf("place %d says redelivered: %t", i, d.Redelivered)
+		}
+	}
 }
 
 func TestUnackedIsExtendedBeyondAckWait(t *testing.T) {
@@ -308,8 +314,9 @@ func TestP2_AStreamReplacedUnseenIsNoticed(t *testing.T) {
 			blocked, release := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			result := make(chan error, 1)
+			var first *Delivery
 			go func() {
-				result <- c.Receive(testContext(t), 0, func(*Delivery) { once.Do(func() { close(blocked); <-release }) })
+				result <- c.Receive(testContext(t), 0, func(d *Delivery) { once.Do(func() { first = d; close(blocked); <-release }) })
 			}()
 			<-blocked
 			must(t, c.js.DeleteStream(testContext(t), c.names.stream()))
@@ -318,6 +325,10 @@ func TestP2_AStreamReplacedUnseenIsNoticed(t *testing.T) {
 			if reconnect {
 				must(t, c.nats.ForceReconnect())
 				eventually(t, "it is back", func() bool { return c.Connected() && c.Status().Reconnects == 1 })
+				eventually(t, "that is noticed", func() bool { return first.held.isBroken() })
+				if err := first.Ack(); err == nil {
+					t.Error("acked in a stream that may be another one")
+				}
 			}
 			close(release)
 			if err := <-result; !errors.Is(err, ErrGone) || errors.Is(err, errOther) == reconnect {
@@ -325,6 +336,12 @@ func TestP2_AStreamReplacedUnseenIsNoticed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func (h *held) isBroken() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stretch.Err() != nil
 }
 
 // KurrentDB#1732: a reconnect gave the handler duplicates. watermill#671: close
