@@ -80,6 +80,17 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s of message %s is %d bytes, the limit is %d", e.What, e.ID, e.Size, e.Limit)
 }
 
+// BatchTooLargeError says that one append holds more than a transaction should.
+// Divide it.
+type BatchTooLargeError struct {
+	What        string // "messages" or "bytes of payload"
+	Size, Limit int
+}
+
+func (e *BatchTooLargeError) Error() string {
+	return fmt.Sprintf("one append of %d %s, the limit is %d", e.Size, e.What, e.Limit)
+}
+
 // FutureIDError says that an id lies absurdly far in the future of this
 // machine's clock.
 type FutureIDError struct {

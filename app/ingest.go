@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,8 +87,11 @@ func (r *run) collector(shard weir.Shard) batching.Collector[weir.StreamID, *tra
 	}
 }
 
-// chunk is how many messages are stored in one transaction.
-const chunk = 1000
+// How much is stored in one transaction.
+const (
+	partItems = 1000
+	partBytes = 8 << 20
+)
 
 // store stores batches, then acknowledges them. Repeating it changes nothing.
 func (r *run) store(ctx context.Context, batches []batching.Batch[weir.StreamID, *transport.Delivery]) error {
@@ -97,12 +99,26 @@ func (r *run) store(ctx context.Context, batches []batching.Batch[weir.StreamID,
 	for _, batch := range batches {
 		deliveries = append(deliveries, batch.Items...)
 	}
-	for part := range slices.Chunk(deliveries, chunk) {
-		if err := r.storePart(ctx, part); err != nil {
+	for len(deliveries) > 0 {
+		n := part(deliveries)
+		if err := r.storePart(ctx, deliveries[:n]); err != nil {
 			return err
 		}
+		deliveries = deliveries[n:]
 	}
 	return nil
+}
+
+// part is how many of the first deliveries go together: one at least.
+func part(deliveries []*transport.Delivery) (n int) {
+	size := 0
+	for n < min(len(deliveries), partItems) {
+		if size += len(deliveries[n].Data); n > 0 && size > partBytes {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 func (r *run) storePart(ctx context.Context, part []*transport.Delivery) error {

@@ -18,11 +18,15 @@ type Append struct {
 	// a number.
 	Expected weir.ExpectedVersion
 	// Messages to append. One without an id gets one. Their Stream is set.
+	// Without any, the expected version alone is checked.
 	Messages []weir.Message
 }
 
-// MaxBatch is the most messages of one append.
-const MaxBatch = 10_000
+// Limits of one append.
+const (
+	MaxBatch      = 10_000   // messages
+	MaxBatchBytes = 64 << 20 // of payload
+)
 
 // Append adds messages to one stream and returns them as events, in the order
 // given. Versions follow the order of ids.
@@ -38,7 +42,7 @@ func (s *Store) Append(ctx context.Context, stream weir.StreamID, expected weir.
 // AppendAll is Append for several streams at once: all or nothing.
 func (s *Store) AppendAll(ctx context.Context, appends ...Append) ([]weir.Event, error) {
 	r, err := s.newRequest(appends, false)
-	if err != nil || len(r.ids) == 0 {
+	if err != nil || len(appends) == 0 {
 		return nil, err
 	}
 	if err := s.group.do(ctx, s, r); err != nil {
@@ -53,7 +57,7 @@ func (s *Store) AppendAll(ctx context.Context, appends ...Append) ([]weir.Event,
 // with streams in the order of their names, or two transactions may deadlock.
 func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, appends ...Append) ([]weir.Event, error) {
 	r, err := s.newRequest(appends, false)
-	if err != nil || len(r.ids) == 0 {
+	if err != nil || len(appends) == 0 {
 		return nil, err
 	}
 	w := &writer{s: s, requests: []*request{r}, careful: true}
@@ -131,13 +135,16 @@ func (s *Store) newRequest(appends []Append, facts bool) (*request, error) {
 		if err := s.prepare(a, r); err != nil {
 			return nil, err
 		}
+		switch {
+		case len(r.ids) > MaxBatch:
+			return nil, &weir.BatchTooLargeError{What: "messages", Size: len(r.ids), Limit: MaxBatch}
+		case r.size > MaxBatchBytes:
+			return nil, &weir.BatchTooLargeError{What: "bytes of payload", Size: r.size, Limit: MaxBatchBytes}
+		}
 		if seen[a.Stream] {
 			return nil, &weir.InvalidStreamError{Stream: a.Stream, Reason: "is named twice in one append"}
 		}
 		seen[a.Stream] = true
-	}
-	if len(r.ids) > MaxBatch {
-		return nil, fmt.Errorf("append %d messages at once: the limit is %d", len(r.ids), MaxBatch)
 	}
 	// Every writer locks in this order.
 	slices.SortFunc(r.appends, func(a, b Append) int { return cmp.Compare(a.Stream, b.Stream) })

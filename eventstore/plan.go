@@ -59,17 +59,17 @@ func (p *plan) check(a Append) error {
 	if a.Expected < 0 {
 		return nil
 	}
-	fresh, repeated := 0, weir.Version(0)
+	fresh, repeated := 0, map[weir.Version]bool{}
 	for _, m := range a.Messages {
 		switch e := p.known[m.ID]; {
 		case e == nil:
 			fresh++
 		case e.Stream == a.Stream && e.Version > weir.Version(a.Expected):
-			repeated++
+			repeated[e.Version] = true
 		}
 	}
 	at := p.heads[a.Stream].version
-	if fresh == 0 || at == weir.Version(a.Expected)+repeated {
+	if fresh == 0 && len(a.Messages) > 0 || at == weir.Version(a.Expected)+weir.Version(len(repeated)) {
 		return nil
 	}
 	return &weir.ConflictError{Stream: a.Stream, Expected: a.Expected, Actual: at}
