@@ -124,7 +124,7 @@ func part(deliveries []*transport.Delivery) (n int) {
 func (r *run) storePart(ctx context.Context, part []*transport.Delivery) error {
 	var good []*transport.Delivery
 	for _, d := range part {
-		if why := r.reject(d); why == nil {
+		if why := reject(d); why == nil {
 			good = append(good, d)
 		} else if err := r.bury(ctx, d, why); err != nil {
 			return err
@@ -143,11 +143,14 @@ func (r *run) storePart(ctx context.Context, part []*transport.Delivery) error {
 }
 
 // reject says why a message can never become an event.
-func (r *run) reject(d *transport.Delivery) error {
-	if d.Err != nil {
+func reject(d *transport.Delivery) error {
+	switch {
+	case d.Err != nil: // the transport has looked at everything else
 		return d.Err
+	case d.Message.Stream.IsEmpty():
+		return &weir.EmptyStreamError{ID: d.Message.ID, Type: d.Message.Type, Stream: d.Message.Stream}
 	}
-	return d.Message.Validate(r.config.MaxDataBytes)
+	return nil
 }
 
 // storeFacts stores facts together, or, where the database refuses one of them

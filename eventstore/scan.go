@@ -120,6 +120,9 @@ func (c *columns) fill(m *weir.Metadata) error {
 
 // encodeMetadata is the value of the column metadata: null when there is none.
 func encodeMetadata(m weir.Metadata) *string {
+	if text, ok := quickEncode(m); ok {
+		return text
+	}
 	text, err := json.Marshal(m)
 	if err != nil {
 		panic(err) // texts only
@@ -180,6 +183,44 @@ func setMetadata(m *weir.Metadata, name, value string) bool {
 		m.TraceState = value
 	default:
 		return false
+	}
+	return true
+}
+
+// quickEncode writes what json.Marshal writes, in the plain case.
+func quickEncode(m weir.Metadata) (text *string, ok bool) {
+	if len(m.Extra) > 0 {
+		return nil, false
+	}
+	var b strings.Builder
+	for _, field := range [...]struct{ name, value string }{
+		{`"correlation":"`, m.Correlation}, {`"causation":"`, m.Causation}, {`"producer":"`, m.Producer},
+		{`"traceparent":"`, m.TraceParent}, {`"tracestate":"`, m.TraceState},
+	} {
+		if !isPlain(field.value) {
+			return nil, false
+		}
+		if field.value != "" {
+			b.WriteByte("{,"[min(b.Len(), 1)])
+			b.WriteString(field.name)
+			b.WriteString(field.value)
+			b.WriteByte('"')
+		}
+	}
+	if b.Len() == 0 {
+		return nil, true
+	}
+	b.WriteByte('}')
+	encoded := b.String()
+	return &encoded, true
+}
+
+// isPlain reports that json.Marshal would escape nothing of a text.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
 	}
 	return true
 }

@@ -24,6 +24,9 @@ func TestQuickMetadataIsTheSame(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
+		if text, ok := quickEncode(m); ok && (text == nil && string(stored) != "{}" || text != nil && *text != string(stored)) {
+			rt.Errorf("%+v is written as %v, want %s", m, text, stored)
+		}
 		var got, want weir.Metadata
 		if err := json.Unmarshal(stored, &want); err != nil {
 			rt.Fatal(err)

@@ -159,34 +159,44 @@ func (w *writer) queueRows(b *pgx.Batch) {
 	b.Queue(w.s.sql.AdvanceStreams, advanceArguments(w.plan.heads)...)
 }
 
-// insertArguments are the columns of the rows.
+// insertArguments are the columns of the rows. A column of nothing but nulls is left
+// out: the statement sees nulls.
 func insertArguments(rows []row) []any {
 	n := len(rows)
 	streams, versions := make([]int64, n), make([]int64, n)
-	ids, orders := make([][16]byte, n), make([]*[16]byte, n)
-	shards, types := make([]int16, n), make([]string, n)
-	data, raw := make([]*string, n), make([][]byte, n)
-	contents, metadata := make([]*string, n), make([]*string, n)
+	ids, shards, types := make([][16]byte, n), make([]int16, n), make([]string, n)
+	var orders []*[16]byte
+	var data, contents, metadata []*string
+	var raw [][]byte
 	for i, r := range rows {
 		e := r.event
 		streams[i], versions[i], ids[i] = r.head.id, int64(e.Version), e.ID
 		shards[i], types[i] = int16(r.head.shard), e.Type
 		if e.OrderID != (weir.ID{}) {
-			orders[i] = (*[16]byte)(&e.OrderID)
+			setColumn(&orders, n, i, (*[16]byte)(&e.OrderID))
 		}
-		data[i], raw[i] = payload(e)
-		contents[i], metadata[i] = notEmpty(e.Metadata.ContentType), encodeMetadata(e.Metadata)
+		if e.Metadata.IsJSON() {
+			text := string(e.Data)
+			setColumn(&data, n, i, &text)
+		} else {
+			setColumn(&raw, n, i, append(make([]byte, 0, len(e.Data)), e.Data...)) // never null
+		}
+		if content := notEmpty(e.Metadata.ContentType); content != nil {
+			setColumn(&contents, n, i, content)
+		}
+		if encoded := encodeMetadata(e.Metadata); encoded != nil {
+			setColumn(&metadata, n, i, encoded)
+		}
 	}
 	return []any{streams, versions, ids, orders, shards, types, data, raw, contents, metadata}
 }
 
-// payload is the value of the column data, or of bytes.
-func payload(e *weir.Event) (*string, []byte) {
-	if !e.Metadata.IsJSON() {
-		return nil, append(make([]byte, 0, len(e.Data)), e.Data...) // never null
+// setColumn sets one value of a column that has n, and makes it first if it must.
+func setColumn[T any](column *[]T, n, i int, value T) {
+	if *column == nil {
+		*column = make([]T, n)
 	}
-	text := string(e.Data)
-	return &text, nil
+	(*column)[i] = value
 }
 
 func notEmpty(text string) *string {
