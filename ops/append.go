@@ -29,17 +29,17 @@ type AppendOptions struct {
 }
 
 // Append appends one event and returns it. The errors are those of the store.
-func Append(ctx context.Context, s *eventstore.Store, o AppendOptions) (EventRow, error) {
+func Append(ctx context.Context, s *eventstore.Store, o AppendOptions) (weir.Event, error) {
 	// An id from the future would draw all later ones of its stream along.
 	if err := weir.Observe(o.ID); err != nil {
-		return EventRow{}, fmt.Errorf("append to %s: %w", o.Stream, err)
+		return weir.Event{}, fmt.Errorf("append to %s: %w", o.Stream, err)
 	}
 	m := weir.Message{ID: o.ID, Type: o.Type, Data: o.Data, Metadata: weir.Metadata{Producer: o.Producer}}
 	events, err := s.Append(ctx, o.Stream, o.Expected, m)
 	if err != nil {
-		return EventRow{}, err
+		return weir.Event{}, err
 	}
-	return rowOf(events[0]), nil
+	return events[0], nil
 }
 
 type appendCommand struct {
@@ -56,12 +56,12 @@ func (c *appendCommand) run(ctx context.Context, s *session) error {
 		return &unableError{err}
 	}
 	return s.withStore(ctx, func(store *eventstore.Store) error {
-		row, err := Append(ctx, store, AppendOptions{Stream: c.Stream, Type: c.Type, Data: data,
+		e, err := Append(ctx, store, AppendOptions{Stream: c.Stream, Type: c.Type, Data: data,
 			Expected: c.Expected.version, ID: weir.ID(c.ID), Producer: s.Name})
 		if err != nil {
 			return err
 		}
-		return s.out.print(row)
+		return s.out.print(eventRow(e))
 	})
 }
 

@@ -48,11 +48,18 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// tabled is a result that as a table is several rows.
+// tabled is a result that as a table is other rows than itself.
 type tabled interface{ table() []any }
+
+// lined is a result that knows its line of JSON.
+type lined interface{ appendJSON(b []byte) []byte }
 
 // print prints one result.
 func (p *printer) print(result any) error {
+	if line, ok := result.(lined); ok && p.asJSON {
+		_, err := p.w.Write(line.appendJSON(p.w.AvailableBuffer()))
+		return err
+	}
 	if p.asJSON {
 		e := json.NewEncoder(p.w)
 		e.SetEscapeHTML(false)

@@ -56,6 +56,8 @@ type grammar struct {
 	Stream     StreamOptions     `cmd:"" help:"Print the events of a stream."`
 	Tail       TailOptions       `cmd:"" help:"Print the end of the log, and follow it."`
 	Append     appendCommand     `cmd:"" help:"Append one event to a stream."`
+	Import     importCommand     `cmd:"" help:"Store events from lines of JSON, each once."`
+	Export     exportCommand     `cmd:"" help:"Write events as lines of JSON."`
 	Doctor     DoctorOptions     `cmd:"" help:"Look whether the store is in order, and say what to do where it is not."`
 	Version    versionCommand    `cmd:"" help:"Print the version of this program."`
 	Completion completionCommand `cmd:"" help:"Print a script that makes a shell complete words of this program."`

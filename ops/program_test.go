@@ -35,7 +35,7 @@ func TestProgramInAnApplication(t *testing.T) {
 	if status := run("append", "a-1", "t", "--expected", "new"); status != ops.Conflict || !strings.HasPrefix(errs.String(), "boxoffice ops: append") {
 		t.Error(status, errs.String())
 	}
-	if status := run("stream", "a-1", "-o", "json"); status != ops.Done || !strings.Contains(out.String(), `"data":{"n":1},"metadata":{"producer":"boxoffice ops"}`) {
+	if status := run("stream", "a-1", "-o", "json"); status != ops.Done || !strings.Contains(out.String(), `"metadata":{"producer":"boxoffice ops"},"data":{"n":1}}`) {
 		t.Error(status, out.String())
 	}
 	if status := run("version", "-o", "json"); status != ops.Done || !strings.Contains(out.String(), `"name":"boxoffice ops","version":"v7"`) {

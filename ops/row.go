@@ -3,54 +3,32 @@ package ops
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/weir-es/weir"
 )
 
-// EventRow is an event as it is printed.
-type EventRow struct {
-	Position weir.Position `json:"position"`
-	Stream   weir.StreamID `json:"stream"`
-	Version  weir.Version  `json:"version"`
-	Recorded time.Time     `json:"recorded"`
-	ID       weir.ID       `json:"id"`
-	Type     string        `json:"type"`
-	// OrderID is set where the event does not sort by its id.
-	OrderID *weir.ID `json:"order_id,omitempty" table:"-"`
-	// Data is the payload if it is JSON, and else a note about it.
-	Data json.RawMessage `json:"data,omitempty"`
-	// Bytes is the payload if it is not JSON; as JSON it is base64.
-	Bytes       []byte         `json:"bytes,omitempty" table:"-"`
-	ContentType string         `json:"content_type,omitempty" table:"-"`
-	Metadata    *weir.Metadata `json:"metadata,omitempty" table:"-"`
+// eventRow is an event as it is printed: as JSON it is a line of an export, so
+// that what is printed can be imported.
+type eventRow weir.Event
+
+func (r eventRow) appendJSON(b []byte) []byte { return Lines.appendLine(b, weir.Event(r), "") }
+
+// eventCells are what a table has room for.
+type eventCells struct {
+	Position weir.Position   `json:"position"`
+	Stream   weir.StreamID   `json:"stream"`
+	Version  weir.Version    `json:"version"`
+	Recorded time.Time       `json:"recorded"`
+	ID       weir.ID         `json:"id"`
+	Type     string          `json:"type"`
+	Data     json.RawMessage `json:"data"`
 }
 
-func rowOf(e weir.Event) EventRow {
-	r := EventRow{Position: e.Position, Stream: e.Stream, Version: e.Version, Recorded: e.Recorded, ID: e.ID, Type: e.Type,
-		ContentType: e.Metadata.ContentType}
-	if e.OrderID != (weir.ID{}) {
-		r.OrderID = &e.OrderID
+func (r eventRow) table() []any {
+	c := eventCells{r.Position, r.Stream, r.Version, r.Recorded, r.ID, r.Type, r.Data}
+	if !r.Metadata.IsJSON() {
+		c.Data = fmt.Appendf(nil, "<%d bytes of %s>", len(r.Data), r.Metadata.ContentType)
 	}
-	if e.Metadata.IsJSON() {
-		r.Data = e.Data
-	} else {
-		r.Bytes = e.Data
-	}
-	shown := e.Metadata
-	shown.ContentType = ""
-	if !reflect.ValueOf(shown).IsZero() {
-		r.Metadata = &shown
-	}
-	return r
-}
-
-// table notes what a payload is that cannot be shown.
-func (r EventRow) table() []any {
-	if r.Bytes != nil {
-		r.Data = json.RawMessage(fmt.Sprintf("<%d bytes of %s>", len(r.Bytes), r.ContentType))
-	}
-	type row EventRow // without this method
-	return []any{row(r)}
+	return []any{c}
 }

@@ -21,12 +21,12 @@ type StreamOptions struct {
 
 // Stream reads events of a stream. It ends with an error that is weir.ErrNotFound
 // when there is no such stream.
-func Stream(ctx context.Context, s *eventstore.Store, o StreamOptions) iter.Seq2[EventRow, error] {
+func Stream(ctx context.Context, s *eventstore.Store, o StreamOptions) iter.Seq2[weir.Event, error] {
 	read := eventstore.Read{From: o.From.Point, AsOf: o.AsOf.Point, Types: o.Type, Backward: o.Backward, Limit: o.Limit}
-	return func(yield func(EventRow, error) bool) {
+	return func(yield func(weir.Event, error) bool) {
 		n := 0
 		for e, err := range s.ReadStream(ctx, o.Stream, read) {
-			if !yield(rowOf(e), err) || err != nil {
+			if !yield(e, err) || err != nil {
 				return
 			}
 			n++
@@ -35,7 +35,7 @@ func Stream(ctx context.Context, s *eventstore.Store, o StreamOptions) iter.Seq2
 			return
 		}
 		if err := exists(ctx, s, o.Stream); err != nil {
-			yield(EventRow{}, err)
+			yield(weir.Event{}, err)
 		}
 	}
 }
@@ -50,11 +50,11 @@ func exists(ctx context.Context, s *eventstore.Store, stream weir.StreamID) erro
 
 func (o *StreamOptions) run(ctx context.Context, s *session) error {
 	return s.withStore(ctx, func(store *eventstore.Store) error {
-		for row, err := range Stream(ctx, store, *o) {
+		for e, err := range Stream(ctx, store, *o) {
 			if err != nil {
 				return err
 			}
-			if err := s.out.print(row); err != nil {
+			if err := s.out.print(eventRow(e)); err != nil {
 				return err
 			}
 		}

@@ -24,8 +24,8 @@ type TailOptions struct {
 // follows it ends only with ctx, which is no error, or with one that time does not
 // mend; a database that is away is waited for, and nothing is left out or shown
 // twice.
-func Tail(ctx context.Context, s *eventstore.Store, o TailOptions) iter.Seq2[EventRow, error] {
-	return func(yield func(EventRow, error) bool) {
+func Tail(ctx context.Context, s *eventstore.Store, o TailOptions) iter.Seq2[weir.Event, error] {
+	return func(yield func(weir.Event, error) bool) {
 		t := &tail{Store: s, o: o, yield: yield}
 		err := t.begin(ctx)
 		if err == nil && o.Follow {
@@ -33,7 +33,7 @@ func Tail(ctx context.Context, s *eventstore.Store, o TailOptions) iter.Seq2[Eve
 		}
 		stopped := o.Follow && ctx.Err() != nil
 		if err != nil && !stopped && !t.done {
-			yield(EventRow{}, fmt.Errorf("tail: %w", err))
+			yield(weir.Event{}, fmt.Errorf("tail: %w", err))
 		}
 	}
 }
@@ -42,7 +42,7 @@ func Tail(ctx context.Context, s *eventstore.Store, o TailOptions) iter.Seq2[Eve
 type tail struct {
 	*eventstore.Store
 	o     TailOptions
-	yield func(EventRow, error) bool
+	yield func(weir.Event, error) bool
 	done  bool          // the reader has enough
 	at    weir.Position // everything at or below was shown
 }
@@ -51,7 +51,7 @@ type tail struct {
 var errEnough = fmt.Errorf("the reader has enough")
 
 func (t *tail) show(e weir.Event) error {
-	if !t.yield(rowOf(e), nil) {
+	if !t.yield(e, nil) {
 		t.done = true
 		return errEnough
 	}
@@ -159,9 +159,9 @@ func wait(ctx context.Context, d time.Duration) {
 
 func (o *TailOptions) run(ctx context.Context, s *session) error {
 	return s.withStore(ctx, func(store *eventstore.Store) error {
-		for row, err := range Tail(ctx, store, *o) {
+		for e, err := range Tail(ctx, store, *o) {
 			if err == nil {
-				err = s.out.print(row)
+				err = s.out.print(eventRow(e))
 			}
 			if err == nil && o.Follow {
 				err = s.out.flush()
