@@ -13,7 +13,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/weir-es/weir"
 )
@@ -245,9 +244,9 @@ func (i *importing) try(ctx context.Context, b *importBatch) (o outcome, err err
 
 // known are the ids that are stored already.
 func (s *Store) known(ctx context.Context, events []imported) (map[weir.ID]bool, error) {
-	ids := make([]pgtype.UUID, len(events))
+	ids := make([][16]byte, len(events))
 	for i := range events {
-		ids[i] = asUUID(events[i].ID)
+		ids[i] = events[i].ID
 	}
 	rows, err := s.pool.Query(ctx, s.sql.ImportKnown, ids)
 	if err != nil {
@@ -261,9 +260,6 @@ func (s *Store) known(ctx context.Context, events []imported) (map[weir.ID]bool,
 	})
 	return known, err
 }
-
-// asUUID is an id as pgx takes it in every query mode.
-func asUUID(id weir.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
 // copyIn stores sorted events in tx and returns the last position. The heads move
 // before the transaction registers, since readers of the log wait from there on.
@@ -358,9 +354,9 @@ const importStreams = 200_000
 
 // advance locks the streams, moves their heads and learns where they were.
 func (i *importing) advance(ctx context.Context, tx pgx.Tx, streams []*longer) error {
-	ids, added, lasts := make([]int64, len(streams)), make([]int64, len(streams)), make([]pgtype.UUID, len(streams))
+	ids, added, lasts := make([]int64, len(streams)), make([]int64, len(streams)), make([][16]byte, len(streams))
 	for at, l := range streams {
-		ids[at], added[at], lasts[at] = l.id, l.added, asUUID(l.last)
+		ids[at], added[at], lasts[at] = l.id, l.added, l.last
 	}
 	rows, err := tx.Query(ctx, i.s.sql.ImportAdvance, ids, added, lasts)
 	if err != nil {
