@@ -45,13 +45,12 @@ func (s StreamID) Key() string {
 	return key
 }
 
-// IsEmpty reports whether the name says nothing: it is empty, has no key, or its
-// key is an id of nothing but zeros (an id that somebody forgot to set).
+// IsEmpty reports whether the name says nothing: it is empty, has an empty category
+// or key, or its key is an id of nothing but zeros (an id that somebody forgot to
+// set). A name without a dash is not empty; Validate refuses it.
 func (s StreamID) IsEmpty() bool {
-	if s == Singleton {
-		return false
-	}
-	return s.Category() == "" || s.Key() == "" || isZeroID(s.Key())
+	category, key, dashed := strings.Cut(string(s), "-")
+	return s == "" || dashed && (category == "" || key == "" || isZeroID(key))
 }
 
 // isZeroID recognises the zero ULID (26 digits) and the zero UUID.

@@ -59,6 +59,7 @@ func (r *run) ingestOnce(soft context.Context, shard weir.Shard) error {
 			select {
 			case deliveries <- d:
 			case <-r.hard.Done():
+				d.Release()
 			}
 		})
 	})

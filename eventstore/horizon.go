@@ -32,6 +32,7 @@ type horizon struct {
 	at      weir.Position
 	head    weir.Position
 	err     error
+	back    error         // once the log went back, nothing here is true any more
 	changed chan struct{} // closed when at moves, and replaced
 	wake    chan struct{}
 }
@@ -75,6 +76,21 @@ func (h *horizon) set(at, head weir.Position) weir.Position {
 		h.changed = make(chan struct{})
 	}
 	return h.at
+}
+
+// goBack remembers for good that the log went back: it may soon be as long as it
+// was, with other events.
+func (h *horizon) goBack(err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.back = err
+	return err
+}
+
+func (h *horizon) wentBack() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.back
 }
 
 // note remembers what went wrong with the last look, if something did.
@@ -151,6 +167,9 @@ func (s *Store) look(ctx context.Context) (moved bool, err error) {
 // key before a look and registered after it draws above what that look saw, so
 // every answer stays true.
 func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err error) {
+	if err := s.horizon.wentBack(); err != nil {
+		return 0, 0, err
+	}
 	known := s.Horizon() // before the look, or somebody else's later one seems to be ahead of it
 	var drawn weir.Position
 	if err := s.pool.QueryRow(ctx, s.sql.HorizonHead).Scan(&drawn); err != nil {
@@ -160,7 +179,7 @@ func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err er
 	case drawn == known:
 		return known, known, nil // nothing was drawn since
 	case drawn < known:
-		return 0, 0, &WentBackError{known, drawn}
+		return 0, 0, s.horizon.goBack(&WentBackError{known, drawn})
 	}
 	var below *int64
 	if err := s.pool.QueryRow(ctx, s.sql.HorizonFloor, s.lock, int64(drawn)).Scan(&below); err != nil {

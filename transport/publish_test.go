@@ -80,7 +80,7 @@ func TestInvalidMessagesAreNotSent(t *testing.T) {
 	}{
 		"no stream":   {func(m *weir.Message) { m.Stream = "" }, new(*weir.EmptyStreamError)},
 		"zero stream": {func(m *weir.Message) { m.Stream = "order-00000000-0000-0000-0000-000000000000" }, new(*weir.EmptyStreamError)},
-		"no dash":     {func(m *weir.Message) { m.Stream = "order" }, new(*weir.EmptyStreamError)},
+		"no dash":     {func(m *weir.Message) { m.Stream = "order" }, new(*weir.InvalidStreamError)},
 		"not UTF-8":   {func(m *weir.Message) { m.Stream = "order-\xff" }, new(*weir.InvalidStreamError)},
 		"long stream": {func(m *weir.Message) { m.Stream = weir.Stream("order", strings.Repeat("*", 100)) }, new(*SubjectTooLongError)},
 		"no id":       {func(m *weir.Message) { m.ID = weir.ID{} }, new(*weir.InvalidMessageError)},
