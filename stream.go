@@ -50,7 +50,7 @@ func (s StreamID) Key() string {
 // set). A name without a dash is not empty; Validate refuses it.
 func (s StreamID) IsEmpty() bool {
 	category, key, dashed := strings.Cut(string(s), "-")
-	return s == "" || dashed && (category == "" || key == "" || isZeroID(key))
+	return s == "" || isZeroID(string(s)) || dashed && (category == "" || key == "" || isZeroID(key))
 }
 
 // isZeroID recognises the zero ULID (26 digits) and the zero UUID.

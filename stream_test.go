@@ -44,7 +44,6 @@ func TestIsEmpty(t *testing.T) {
 	for stream, want := range map[weir.StreamID]bool{
 		"":                                      true,
 		"-":                                     true,
-		"seat":                                  true,
 		"seat-":                                 true,
 		"-A1":                                   true,
 		"seat-" + zeroULID:                      true,
@@ -54,6 +53,7 @@ func TestIsEmpty(t *testing.T) {
 		"seat-00000000000000000000000000000000": true, // a UUID without dashes
 
 		weir.Singleton:           false,
+		"seat":                   false, // but invalid
 		"seat-A1":                false,
 		"seat-0":                 false,
 		"seat-0000":              false,
