@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -42,10 +43,14 @@ func (m *Message) Validate(limit int) error {
 	return m.Metadata.validate(m.ID, m.Type)
 }
 
+var highestID = ID(bytes.Repeat([]byte{0xff}, 16))
+
 func (m *Message) invalid() string {
 	switch {
 	case m.ID == (ID{}):
 		return "has no id"
+	case m.ID == highestID:
+		return "has the highest id there is, after which nothing could sort"
 	case m.Type == "":
 		return "has no type"
 	case len(m.Type) > MaxTypeBytes:

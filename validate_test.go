@@ -71,6 +71,14 @@ func metadataOf(n int) weir.Metadata {
 	}
 }
 
+func TestValidateRefusesTheHighestID(t *testing.T) {
+	m := message(func(m *weir.Message) { m.ID = weir.ID(bytes.Repeat([]byte{0xff}, 16)) })
+	var invalid *weir.InvalidMessageError
+	if err := m.Validate(0); !errors.As(err, &invalid) {
+		t.Errorf("error %v, want an *InvalidMessageError: an order id could not be above it", err)
+	}
+}
+
 func TestValidateRefusesStreams(t *testing.T) {
 	for name, stream := range map[string]weir.StreamID{
 		"empty": "", "no key": "seat-", "no category": "-A1",
