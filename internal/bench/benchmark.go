@@ -32,7 +32,16 @@ var benchmarks = []benchmark{
 	{"ingest", "events/s", 0.7, 100_000, 1, ingestOurs, ingestTwin},
 	{"append/batch100", "events/s", 0.8, 60_000, 100, appendOurs(oneStream), appendTwin(oneStream)},
 	{"append/spread100", "events/s", floor, 60_000, 100, appendOurs(manyStreams), appendTwin(manyStreams)},
-	{"append/single-16", "events/s", 5, 8_000, 16, singleOurs, singleTwin},
+	{"append/own-1", "events/s", floor, 2_000, 1, crowd{callers: 1}.ours(appendExactly), crowd{callers: 1}.twin(insertExactly)},
+	{"append/single-16", "events/s", 5, 8_000, 16, crowd{callers: 16}.ours(appendExactly), crowd{callers: 16}.twin(insertExactly)},
+	{"append/own-64", "events/s", floor, 16_000, 64, crowd{callers: 64}.ours(appendExactly), crowd{callers: 64}.twin(insertExactly)},
+	{"append/shared-1", "events/s", floor, 2_000, 1, crowd{1, true}.ours(appendAny), crowd{1, true}.twin(insertNext)},
+	{"append/shared-16", "events/s", floor, 4_000, 16, crowd{16, true}.ours(appendAny), crowd{16, true}.twin(insertNext)},
+	{"append/shared-64", "events/s", floor, 4_000, 64, crowd{64, true}.ours(appendAny), crowd{64, true}.twin(insertNext)},
+	{"append/tx", "events/s", floor, 2_000, 1, crowd{callers: 1}.ours(appendInTx), crowd{callers: 1}.twin(insertInTx)},
+	{"read/stream10k", "events/s", 0.6, 200_000, longEvents, streamOurs, streamTwin},
+	{"read/log", "events/s", 0.6, 1_000_000, 1, logOurs, logTwin},
+	{"import", "events/s", 0.6, 1_000_000, 1, importOurs, importTwin},
 	{"view/catch-up", "events/s", 0.6, 200_000, 1, catchUpOurs, catchUpTwin},
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -43,6 +42,16 @@ func history(n int) template {
 	}}
 }
 
+// long is a store with a stream of longEvents events, and with as many of other
+// streams in between.
+var long = template{"long", func(ctx context.Context, url string) error {
+	var events []weir.Message
+	for i := range longEvents {
+		events = append(events, fact(0), fact(1+i%1000))
+	}
+	return prepare(ctx, url, events, "")
+}}
+
 // prepare stores events in a new store, then makes what the twin needs.
 func prepare(ctx context.Context, url string, events []weir.Message, last string) error {
 	s, err := eventstore.Open(ctx, eventstore.Config{URL: url})
@@ -53,10 +62,8 @@ func prepare(ctx context.Context, url string, events []weir.Message, last string
 	if err := accounts.Prepare(ctx, s); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(events, 1000) {
-		if _, err := s.Ingest(ctx, false, part...); err != nil {
-			return err
-		}
+	if _, err := s.Import(ctx, each(events), eventstore.ImportOptions{}); err != nil {
+		return err
 	}
 	return execute(ctx, url, createTwin, last, "vacuum analyze")
 }
