@@ -48,6 +48,9 @@ func (c *exportCommand) run(ctx context.Context, s *session) error {
 }
 
 func (r ExportResult) sentence() string {
+	if r.Events == 0 {
+		return "no events exported"
+	}
 	return fmt.Sprintf("%d events exported, the last at position %d", r.Events, r.Last)
 }
 

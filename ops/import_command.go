@@ -18,7 +18,7 @@ type importCommand struct {
 }
 
 func (c *importCommand) run(ctx context.Context, s *session) error {
-	in, size, err := s.input(c.File)
+	in, size, err := s.input(ctx, c.File)
 	if err != nil {
 		return &unableError{fmt.Errorf("import: %w", err)}
 	}
@@ -39,9 +39,9 @@ func (c *importCommand) run(ctx context.Context, s *session) error {
 }
 
 // input opens a file and says how large it is, 0 when nobody knows.
-func (s *session) input(name string) (io.ReadCloser, int64, error) {
+func (s *session) input(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	if name == "-" {
-		return io.NopCloser(s.Stdin), 0, nil
+		return io.NopCloser(&interruptible{ctx: ctx, r: s.Stdin}), 0, nil
 	}
 	file, err := os.Open(name)
 	if err != nil {

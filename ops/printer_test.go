@@ -92,6 +92,10 @@ func TestNoPasswordIsShown(t *testing.T) {
 		if got := redact(text); strings.Contains(got, "s3cr3t") || !strings.Contains(got, "xxxxx") {
 			t.Errorf("%q becomes %q", text, got)
 		}
+		var log bytes.Buffer
+		if n, err := (redactor{&log}).Write([]byte(text)); n != len(text) || err != nil || log.String() != redact(text) {
+			t.Errorf("logged %d bytes of %q: %q, %v", n, text, log.String(), err)
+		}
 	}
 	for _, text := range []string{"stream \"a-1\" is at version 3, expected 1", "me@example.org", "http://h:80/x"} {
 		if got := redact(text); got != text {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +83,45 @@ func TestInterrupted(t *testing.T) {
 	stop()
 	if got := <-status; got != ops.Interrupted || errs.String() != "weir: interrupted\n" || out.String() != "" {
 		t.Errorf("status %d, %q, %q", got, errs.String(), out.String())
+	}
+}
+
+// TestImportIsInterrupted while it waits for more, says how far it came, and goes on
+// when it is run again.
+func TestImportIsInterrupted(t *testing.T) {
+	t.Parallel()
+	s := testkit.Store(t, eventstore.Config{})
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	stdin, source := io.Pipe()
+	var out, errs bytes.Buffer
+	status := make(chan int)
+	go func() {
+		p := ops.Program{Stdin: stdin, Stdout: &out, Stderr: &errs, Store: eventstore.Config{Pool: s.Pool()}}
+		status <- p.Run(ctx, []string{"import", "--batch", "1"})
+	}()
+	line := func(n int) string {
+		return fmt.Sprintf(`{"id":"01ARZ3NDEKTSV4RRFFQ69G5FB%d","stream":"x-1","type":"t","data":{}}`+"\n", n)
+	}
+	for n := range 4 {
+		if _, err := io.WriteString(source, line(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Await(t, 20*time.Second, "something is stored", func() bool {
+		c, err := s.Counts(testkit.Context(t))
+		return err == nil && c.Events > 0
+	})
+	stop()
+	if got := <-status; got != ops.Interrupted || !strings.Contains(errs.String(), "run it again to go on\nweir: interrupted\n") || out.String() != "" {
+		t.Errorf("status %d, %q, %q", got, errs.String(), out.String())
+	}
+	source.Close()
+	p := ops.Program{Stdin: strings.NewReader(line(0) + line(1) + line(2) + line(3) + line(4)), Stdout: &out, Stderr: &errs, Store: eventstore.Config{Pool: s.Pool()}}
+	if got := p.Run(testkit.Context(t), []string{"import"}); got != ops.Done {
+		t.Errorf("status %d: %s", got, errs.String())
+	}
+	if c, err := s.Counts(testkit.Context(t)); err != nil || c.Events != 5 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 
