@@ -49,7 +49,7 @@ func transientCode(code string) bool {
 
 func isConnectionError(err error) bool {
 	var connect *pgconn.ConnectError
-	var network net.Error
+	var network *net.OpError
 	return errors.As(err, &connect) || errors.As(err, &network) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		pgconn.Timeout(err) || strings.Contains(err.Error(), "conn closed")
