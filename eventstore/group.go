@@ -6,8 +6,10 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-es/weir"
 )
@@ -176,6 +178,20 @@ func isOvertaken(err error) bool {
 	return isDuplicateEvent(err) || errors.Is(err, errDeleted)
 }
 
+// rollBack ends what did not come to its commit. The pool would do it too, by closing
+// the connection, and a new one costs more than a transaction.
+func rollBack(conn *pgxpool.Conn) {
+	pg := conn.Conn().PgConn()
+	if pg.IsClosed() || pg.TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "rollback"); err != nil {
+		conn.Conn().Close(ctx)
+	}
+}
+
 var begin, commit = []string{"begin isolation level read committed"}, []string{"commit"}
 
 func (s *Store) transact(ctx context.Context, requests []*request, careful bool) error {
@@ -183,9 +199,8 @@ func (s *Store) transact(ctx context.Context, requests []*request, careful bool)
 	if err != nil {
 		return err
 	}
-	// A connection that comes back inside a transaction is closed by the pool,
-	// which rolls back.
 	defer conn.Release()
+	defer rollBack(conn)
 	w := &writer{s: s, requests: requests, careful: careful}
 	if err := w.run(ctx, conn, begin, commit); err != nil {
 		return err
