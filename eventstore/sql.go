@@ -23,7 +23,7 @@ type statements struct {
 	Heartbeat, LeaveInstance                                 string
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
 	CountRange, LoadSnapshot, SaveSnapshot                   string
-	InsertDeadLetter, Park, Parked, ParkedCounts, Unpark     string
+	InsertDeadLetter, Park, Parked, ParkedCounts             string
 	CreateMigrations, AppliedMigrations, NoteMigration       string
 	ImportKnown, ImportLast, ImportStreams, ImportAdvance    string
 

@@ -84,7 +84,7 @@ type receiver struct {
 	created time.Time // of the stream; another one is another stream
 	highest uint64    // sequence seen
 	before  uint64    // sequence that the broker had given out before the session
-	heard   bool      // something from the broker in this session
+	heard   bool      // something from the broker since the session began
 }
 
 // Receive gives the messages of a shard to deliver, one after the other in the

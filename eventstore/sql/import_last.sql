@@ -1,2 +1,2 @@
--- The last position that this session drew.
+-- The last position that this connection drew.
 select currval('weir.position')
