@@ -438,11 +438,7 @@ func TestP7_FencedWorkerWritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ingest(t, s, add("a-1", 2))
-	for w.Progress().Err == nil {
-		if err := w.Wait(testkit.Context(t), w.Progress().At); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testkit.Await(t, 5*time.Second, "the worker notices", func() bool { return w.Progress().Err != nil })
 	if err := stop(); !errors.Is(err, weir.ErrLeaseLost) {
 		t.Errorf("the fenced worker ended with %v", err)
 	}
