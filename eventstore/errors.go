@@ -7,15 +7,8 @@ import (
 	"net"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-// querier is what a pool, a connection and a transaction have in common.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
 
 // IsTransient reports whether the same work may succeed when it is done again
 // from the start of its transaction: the connection broke, the server is

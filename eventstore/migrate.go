@@ -139,7 +139,7 @@ func createSchema(ctx context.Context, tx pgx.Tx, name, quoted string) error {
 	return err
 }
 
-func hasSchema(ctx context.Context, q querier, name string) (bool, error) {
+func hasSchema(ctx context.Context, q Querier, name string) (bool, error) {
 	rows, err := q.Query(ctx, "select exists (select from pg_namespace where nspname = $1)", name)
 	if err != nil {
 		return false, err
@@ -161,7 +161,7 @@ func migrationLock(schema string) int64 {
 	return int64(h.Sum64())
 }
 
-func (s *Store) applied(ctx context.Context, q querier) ([]migration, error) {
+func (s *Store) applied(ctx context.Context, q Querier) ([]migration, error) {
 	rows, err := q.Query(ctx, s.sql.AppliedMigrations)
 	if err != nil {
 		return nil, err

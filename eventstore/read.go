@@ -8,7 +8,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weir-es/weir"
@@ -140,7 +139,7 @@ func typeIn(list []string, name string) bool {
 	return false
 }
 
-func (s *Store) streamPage(ctx context.Context, q querier, stream weir.StreamID, r Read, b bounds, limit int) ([]weir.Event, error) {
+func (s *Store) streamPage(ctx context.Context, q Querier, stream weir.StreamID, r Read, b bounds, limit int) ([]weir.Event, error) {
 	sql := s.sql.Stream
 	if r.Backward {
 		sql = s.sql.StreamBackward
@@ -283,21 +282,11 @@ func (s *Store) CountRange(ctx context.Context, after, to weir.Position, shards 
 	return n, nil
 }
 
-// Range is a part of a stream: the versions First to Last, both included.
-type Range struct {
-	Stream      weir.StreamID
-	First, Last weir.Version
-}
-
-// Ranges reads parts of several streams in one round trip, in tx. Within a
+// Ranges reads parts of several streams in one round trip. Within a
 // stream the events come in the order of their versions.
-func (s *Store) Ranges(ctx context.Context, tx pgx.Tx, ranges []Range) ([]weir.Event, error) {
-	names := make([]string, len(ranges))
-	first, last := make([]int64, len(ranges)), make([]int64, len(ranges))
-	for i, r := range ranges {
-		names[i], first[i], last[i] = string(r.Stream), int64(r.First), int64(r.Last)
-	}
-	rows, err := tx.Query(ctx, s.sql.Ranges, names, first, last)
+func (s *Store) Ranges(ctx context.Context, q Querier, ranges []Range) ([]weir.Event, error) {
+	names, first, last, _ := rangeColumns(ranges)
+	rows, err := q.Query(ctx, s.sql.Ranges, names, first, last)
 	events, err := collect(rows, err, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read parts of %d streams: %w", len(ranges), err)

@@ -19,6 +19,7 @@ type statements struct {
 	Register, InsertEvents, AdvanceStreams                   string
 	HorizonHead, HorizonFloor, HorizonSettled                string
 	Page, Log, LogBackward, Stream, StreamBackward, Ranges   string
+	Replay, StreamsByID                                      string
 	Checkpoints, Checkpoint                                  string
 	Heartbeat, LeaveInstance                                 string
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string

@@ -89,9 +89,8 @@ func (w *Worker) lookAt(ctx context.Context, p *passage) error {
 	w.Store.Logger().Error("events turned up behind a projection: somebody wrote past the horizon",
 		"projection", w.Projection.ProjectionName(), "after", p.after, "to", p.to, "given", p.given, "stored", there,
 		"repaired", w.knowsRows())
-	w.count = Counts{Alarms: max(there-p.given, p.given-there)}
+	w.committed(ctx, &job{count: Counts{Alarms: max(there-p.given, p.given-there)}})
 	p.given = there
-	w.commitCounts()
 	if !w.knowsRows() {
 		return nil
 	}
@@ -111,13 +110,13 @@ func (w *Worker) again(ctx context.Context, p passage) error {
 		if err != nil {
 			return err
 		}
-		items := slices.DeleteFunc(w.decode(page), func(i item) bool { return w.parked[i.Stream] })
+		items := slices.DeleteFunc(w.decoder().all(page), w.passesOver)
 		if shards := w.touched(items); len(shards) > 0 {
-			w.count = Counts{}
-			if err := w.transact(ctx, shards, p.to, anyway, w.Projection.begin(w, items)); err != nil {
+			j := w.job()
+			if err := w.transact(ctx, j, shards, p.to, anyway, w.Projection.begin(j, items)); err != nil {
 				return err
 			}
-			w.commitCounts()
+			w.committed(ctx, j)
 		}
 		if len(page) < w.limit(false) {
 			return nil

@@ -2,9 +2,6 @@ package projection
 
 import (
 	"context"
-	"runtime"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-es/weir"
 )
@@ -76,29 +73,9 @@ func (w *Worker) read(ctx context.Context, after, horizon weir.Position, limit i
 	if err != nil {
 		return page{}, err
 	}
-	p := page{after: after, to: horizon, full: len(events) == limit, items: w.decode(events)}
+	p := page{after: after, to: horizon, full: len(events) == limit, items: w.decoder().all(events)}
 	if p.full {
 		p.to = events[len(events)-1].Position
 	}
 	return p, nil
-}
-
-// decode makes items of events, on all cores: decoding is the largest part of
-// catching up.
-func (w *Worker) decode(events []weir.Event) []item {
-	items := make([]item, len(events))
-	const chunk = 128
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for from := 0; from < len(events); from += chunk {
-		to := min(from+chunk, len(events))
-		g.Go(func() error {
-			for i := from; i < to; i++ {
-				items[i] = w.item(events[i])
-			}
-			return nil
-		})
-	}
-	g.Wait()
-	return items
 }

@@ -67,14 +67,11 @@ type handlerStep struct {
 	items   []item
 }
 
-func (h Handler) begin(_ *Worker, items []item) step {
-	if !h.WholeLog {
-		sortItems(items)
-	}
-	return &handlerStep{h, items}
-}
+func (h Handler) begin(_ *job, items []item) step { return &handlerStep{h, items} }
 
 func (s *handlerStep) queueReads(*pgx.Batch) {}
+
+func (s *handlerStep) after(context.Context, pgx.Tx) error { return nil }
 
 func (s *handlerStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
 	for _, i := range s.items {

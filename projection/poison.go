@@ -46,7 +46,7 @@ const maxFailures = 5
 // apply applies items up to position to. When one of them cannot be applied, its
 // stream is parked at it, and everything else goes on.
 func (w *Worker) apply(ctx context.Context, items []item, to weir.Position) error {
-	items = slices.DeleteFunc(items, func(i item) bool { return w.parked[i.Stream] })
+	items = slices.DeleteFunc(items, w.passesOver)
 	err := w.retry(ctx, func(ctx context.Context) error { return w.persist(ctx, items, to) })
 	if err == nil || !w.isPoison(ctx, err) {
 		return err
@@ -59,6 +59,13 @@ func (w *Worker) apply(ctx context.Context, items []item, to weir.Position) erro
 		return err
 	}
 	return w.apply(ctx, items[cut:], to)
+}
+
+// passesOver is true for the events of streams that are parked, or are rewound beside
+// the others.
+func (w *Worker) passesOver(i item) bool {
+	_, beside := w.besides.streams[i.Stream]
+	return beside || w.parked[i.Stream]
 }
 
 // split says where to divide a batch that failed: around the culprit where it is
@@ -110,18 +117,23 @@ func (w *Worker) insist(ctx context.Context, i item, to weir.Position, err error
 	}
 	w.Store.Logger().Error("parked a stream", "projection", w.Projection.ProjectionName(),
 		"stream", i.Stream, "version", i.Version, "attempts", maxFailures, "error", err)
-	parked := eventstore.Parked{Stream: i.Stream, Version: i.Version, Reason: "poison", Error: err.Error(), Attempts: maxFailures}
-	return w.retry(ctx, func(ctx context.Context) error { return w.park(ctx, parked, i, to) })
+	return w.retry(ctx, func(ctx context.Context) error { return w.park(ctx, poisoned(i.Event, err), i, to) })
+}
+
+// poisoned is a stream that stops at an event.
+func poisoned(e weir.Event, why error) eventstore.Parked {
+	return eventstore.Parked{Stream: e.Stream, Version: e.Version, Reason: "poison", Error: why.Error(), Attempts: maxFailures}
 }
 
 func (w *Worker) park(ctx context.Context, p eventstore.Parked, i item, to weir.Position) error {
-	w.count = Counts{Parked: 1}
+	j := w.job()
+	j.count.Parked++
 	shards := []weir.Shard{w.shardOf(i.Event)}
-	if err := w.transact(ctx, shards, to, w.moved(1), parkStep{w, p}); err != nil {
+	if err := w.transact(ctx, j, shards, to, w.moved(1), parkStep{w, p}); err != nil {
 		return err
 	}
 	w.parked[p.Stream] = true
-	w.commitCounts()
+	w.committed(ctx, j)
 	return nil
 }
 
@@ -132,6 +144,8 @@ type parkStep struct {
 }
 
 func (parkStep) queueReads(*pgx.Batch) {}
+
+func (parkStep) after(context.Context, pgx.Tx) error { return nil }
 
 func (s parkStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
 	return s.worker.Store.Park(ctx, tx, s.worker.Projection.ProjectionName(), s.parked)

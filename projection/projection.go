@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
 )
 
@@ -24,22 +23,16 @@ type Projection interface {
 	Prepare(ctx context.Context, s *eventstore.Store) error
 
 	wants() (typeSet, Unknown)
-	begin(w *Worker, items []item) step
+	begin(j *job, items []item) step
 }
 
 // step is one batch on its way through one projection: what is read together
-// with the fence, and what is written together with the checkpoint.
+// with the fence, what is written together with the checkpoint, and what follows
+// before the commit.
 type step interface {
 	queueReads(b *pgx.Batch)
 	finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batch) error
-}
-
-// item is an event with its Go values, nearly always one, or why it has none.
-type item struct {
-	weir.Event
-	values  []any
-	err     error
-	handled bool
+	after(ctx context.Context, tx pgx.Tx) error
 }
 
 // Unknown says what a projection does with events of types that the application

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +33,21 @@ type View[S weir.Evolver[S]] struct {
 	// Unknown is what to do with events of types that are not registered.
 	// Default Skip.
 	Unknown Unknown
+	// Order is in which order the events of a stream are folded. Default
+	// ByEventID. A view that is keyed By a function is folded in the order of
+	// the log.
+	Order Order
+	// Schema is the version of the meaning of S. Raise it when the fold
+	// changes, and rebuild: snapshots of another schema are passed over.
+	Schema int
+	// After is called for every event that is new to its row, once, in the
+	// transaction that folds it, after the rows of the batch are written: for
+	// what has to follow from a change. It is not called when a row is rewound
+	// or the view rebuilt. Of several events of a row the row is the same: what
+	// they all made together. Events come in the view's order. What After does
+	// through tx is committed with the row or not at all; it must not commit or
+	// roll back tx. Default nothing.
+	After func(ctx context.Context, tx pgx.Tx, event weir.Event, row Row[S]) error
 }
 
 // ProjectionName returns Name.
@@ -47,46 +61,20 @@ func (v View[S]) knowsItsEvents() bool { return v.Key.byStream() }
 
 func (v View[S]) wants() (typeSet, Unknown) { return v.Types, v.Unknown }
 
+// check looks for what cannot work.
+func (v View[S]) check() error {
+	if v.Order != ByEventID && !v.Key.byStream() {
+		return fmt.Errorf("view %s: an order is for views that are keyed by stream; others follow the order of the log", v.Name)
+	}
+	return checkName(v.Name)
+}
+
 var (
-	//go:embed sql/create_view.sql
-	createView string
-	//go:embed sql/load_rows.sql
-	loadRows string
-	//go:embed sql/write_rows.sql
-	writeRows string
 	//go:embed sql/get_row.sql
 	getRow string
 	//go:embed sql/all_rows.sql
 	allRows string
 )
-
-// sql puts the names of the schema and of the table in.
-func (v View[S]) sql(s *eventstore.Store, text string) string {
-	return strings.ReplaceAll(s.Qualify(text), "view_name", "view_"+v.Name)
-}
-
-// Prepare creates the table if it is not there.
-func (v View[S]) Prepare(ctx context.Context, s *eventstore.Store) error {
-	if err := checkName(v.Name); err != nil {
-		return err
-	}
-	if there, err := v.exists(ctx, s); there || err != nil {
-		return err
-	}
-	if err := s.Create(ctx, strings.ReplaceAll(createView, "view_name", "view_"+v.Name)); err != nil {
-		return fmt.Errorf("create the table of view %s: %w", v.Name, err)
-	}
-	return nil
-}
-
-// exists asks first, so that a role without the right to create can run.
-func (v View[S]) exists(ctx context.Context, s *eventstore.Store) (there bool, err error) {
-	row := s.Pool().QueryRow(ctx, "select to_regclass($1) is not null", v.sql(s, "weir.view_name"))
-	if err := row.Scan(&there); err != nil {
-		return false, fmt.Errorf("look for the table of view %s: %w", v.Name, err)
-	}
-	return there, nil
-}
 
 // Row is a row of a view with what the engine knows about it.
 type Row[S any] struct {
@@ -98,7 +86,9 @@ type Row[S any] struct {
 	// EventID is the highest order id applied.
 	EventID weir.ID
 	// Position is the highest position applied.
-	Position  weir.Position
+	Position weir.Position
+	// Deleted is true in After where the fold has deleted the row.
+	Deleted   bool
 	UpdatedAt time.Time
 }
 
@@ -110,7 +100,7 @@ func (v View[S]) Get(ctx context.Context, s *eventstore.Store, key string) (stat
 
 // Row reads one row, or gives weir.ErrNotFound.
 func (v View[S]) Row(ctx context.Context, s *eventstore.Store, key string) (Row[S], error) {
-	rows, err := s.Pool().Query(ctx, v.sql(s, getRow), key)
+	rows, err := s.Pool().Query(ctx, v.tables(s).sql(getRow), key)
 	if err != nil {
 		return Row[S]{}, fmt.Errorf("get %q of view %s: %w", key, v.Name, err)
 	}
@@ -153,7 +143,7 @@ func (v View[S]) All(ctx context.Context, s *eventstore.Store) iter.Seq2[Row[S],
 }
 
 func (v View[S]) page(ctx context.Context, s *eventstore.Store, after string, first bool) ([]Row[S], error) {
-	rows, err := s.Pool().Query(ctx, v.sql(s, allRows), after, first, pageRows)
+	rows, err := s.Pool().Query(ctx, v.tables(s).sql(allRows), after, first, pageRows)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ type Worker struct {
 	// Audit is how often the worker counts again what it has passed. Default
 	// 30 s.
 	Audit time.Duration
+	// Rewinds is how many rows may be rewound beside the others at a time, where
+	// that takes long. Default 3.
+	Rewinds int
 
 	// Owned by Run.
 	at      weir.Position                // everything at or below is applied
@@ -36,9 +39,10 @@ type Worker struct {
 	marked  weir.Position                // the checkpoint of every shard is at least here
 	markedA time.Time
 	parked  map[weir.StreamID]bool
-	count   Counts // of the batch under way
+	edition int64 // of the view's table; 0 is not known yet
 	audit   audit
 	ahead   *ahead
+	besides *besides
 
 	mu       sync.Mutex
 	progress Progress
@@ -51,10 +55,12 @@ type Counts struct {
 	Applied    int64 // events of handled types
 	Inversions int64 // events that sorted below what their row had seen
 	Rewinds    int64 // rows folded again from their stream
-	Replayed   int64 // events folded again by rewinds
-	Skipped    int64 // rows that were not written, since a newer version was there
-	Parked     int64 // streams stopped at a failing event
-	Alarms     int64 // events that turned up behind the worker; see Worker.Audit
+	// FromSnapshot are the rewinds that began with a snapshot.
+	FromSnapshot int64
+	Replayed     int64 // events folded by rewinds
+	Skipped      int64 // rows that were not written, since a newer version was there
+	Parked       int64 // streams stopped at a failing event
+	Alarms       int64 // events that turned up behind the worker; see Worker.Audit
 }
 
 // Progress says where a worker is and what it did.
@@ -68,7 +74,7 @@ type Progress struct {
 // Plus is the sum of two counts.
 func (c Counts) Plus(o Counts) Counts {
 	return Counts{c.Batches + o.Batches, c.Applied + o.Applied, c.Inversions + o.Inversions, c.Rewinds + o.Rewinds,
-		c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked, c.Alarms + o.Alarms}
+		c.FromSnapshot + o.FromSnapshot, c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked, c.Alarms + o.Alarms}
 }
 
 // Progress is safe to call while Run runs.
@@ -109,6 +115,9 @@ func (w *Worker) report(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.progress.At, w.progress.Err = w.at, err
+	if first, some := w.besides.first(); some {
+		w.progress.At = min(w.at, first-1)
+	}
 	close(w.signal())
 	w.changed = nil
 }
@@ -121,10 +130,14 @@ const markEvery = time.Second
 // weir.ErrLeaseLost when another owner took over, and nothing was written then.
 // Anything that time may mend is tried again.
 func (w *Worker) Run(ctx context.Context) error {
-	err := w.retry(ctx, w.resume)
+	w.besides = newBesides(w.Rewinds)
+	defer w.besides.running.Wait()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	err := w.retry(running, w.resume)
 	for err == nil {
-		if err = w.cycle(ctx); errors.Is(err, errMoved) {
-			err = w.retry(ctx, w.resume)
+		if err = w.cycle(running); errors.Is(err, errMoved) {
+			err = w.retry(running, w.resume)
 		}
 	}
 	if ctx.Err() != nil && !errors.Is(err, weir.ErrLeaseLost) {
@@ -167,7 +180,10 @@ func (w *Worker) resume(ctx context.Context) error {
 		}
 	}
 	w.marked, w.markedA = w.at, time.Now()
-	w.audit, w.ahead = audit{}, nil
+	w.audit, w.ahead, w.edition = audit{}, nil, 0
+	if err := w.resumeRewinds(ctx); err != nil {
+		return err
+	}
 	w.report(nil)
 	return nil
 }
@@ -184,6 +200,9 @@ func (w *Worker) shards() []weir.Shard {
 
 // cycle waits for events, reads a page and applies it.
 func (w *Worker) cycle(ctx context.Context) error {
+	if err := w.landAll(ctx); err != nil {
+		return err
+	}
 	horizon, err := w.next(ctx)
 	if err != nil {
 		return err
@@ -205,16 +224,18 @@ func (w *Worker) cycle(ctx context.Context) error {
 }
 
 // next is the horizon once it is above w.at, or w.at when there is something to do
-// at rest.
+// at rest, or a rewind has landed.
 func (w *Worker) next(ctx context.Context) (weir.Position, error) {
-	due, ok := w.due()
-	if !ok {
-		return w.Store.WaitHorizon(ctx, w.at)
-	}
-	soon, cancel := context.WithDeadline(ctx, due)
+	soon, cancel := context.WithCancel(ctx)
 	defer cancel()
+	w.besides.callBack(cancel)
+	defer w.besides.callBack(nil)
+	if due, ok := w.due(); ok {
+		soon, cancel = context.WithDeadline(soon, due)
+		defer cancel()
+	}
 	at, err := w.Store.WaitHorizon(soon, w.at)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && soon.Err() != nil {
 		return w.at, nil
 	}
 	return at, err
@@ -261,57 +282,49 @@ func (w *Worker) shardOf(e weir.Event) weir.Shard {
 	return e.Stream.Shard(w.Store.Shards())
 }
 
-// item decodes an event if the projection wants it.
-func (w *Worker) item(e weir.Event) item {
+// decoder makes items of events for the projection.
+func (w *Worker) decoder() decoder {
 	types, unknown := w.Projection.wants()
-	known := w.Store.Types().Knows(e.Type)
-	if !types.has(e.Type) || !known && unknown == Skip {
-		return item{Event: e}
-	}
-	values, err := w.values(e)
-	if !known && unknown == Fail {
-		err = &fatalError{&eventError{e, err}}
-	}
-	return item{e, values, err, err != nil || len(values) > 0}
+	return decoder{w.Store.Types(), types, unknown}
 }
 
-// values decodes an event. It calls the user's code; a panic is that event's
-// failure, not the end of the process.
-func (w *Worker) values(e weir.Event) (values []any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("decoding panicked: %v", p)
-		}
-	}()
-	return w.Store.Types().DecodeAll(e.Message)
+func (w *Worker) job() *job {
+	return &job{decoder: w.decoder(), store: w.Store, edition: &w.edition, longest: longestRewind}
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.
 // Without anything to apply the checkpoint moves later, with mark.
 func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) error {
-	w.count = Counts{}
 	shards := w.touched(items)
 	if len(shards) == 0 {
 		return nil
 	}
-	step := w.Projection.begin(w, slices.Clone(items))
-	if err := w.transact(ctx, shards, to, w.moved(len(shards)), step); err != nil {
+	batch := slices.Clone(items)
+	if !w.Projection.FollowsWholeLog() {
+		ByEventID.sort(batch)
+	}
+	j := w.job()
+	if err := w.transact(ctx, j, shards, to, w.moved(len(shards)), w.Projection.begin(j, batch)); err != nil {
 		return err
 	}
-	w.count.Batches++
+	j.count.Batches++
 	for _, i := range items {
 		if i.handled {
-			w.count.Applied++
+			j.count.Applied++
 		}
 	}
-	w.commitCounts()
+	w.committed(ctx, j)
 	return nil
 }
 
-func (w *Worker) commitCounts() {
+// committed takes over what came of a job.
+func (w *Worker) committed(ctx context.Context, j *job) {
+	for _, d := range j.behind {
+		w.beside(ctx, d)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.progress.Counts = w.progress.Counts.Plus(w.count)
+	w.progress.Counts = w.progress.Counts.Plus(j.count)
 }
 
 // touched are the shards with something to apply.
@@ -352,7 +365,7 @@ func (w *Worker) moved(n int) func(pgconn.CommandTag) error {
 func anyway(pgconn.CommandTag) error { return nil }
 
 // transact runs a step between the fence and the checkpoint.
-func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) error {
+func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) error {
 	conn, err := w.Store.Pool().Acquire(ctx)
 	if err != nil {
 		return err
@@ -373,10 +386,24 @@ func (w *Worker) transact(ctx context.Context, shards []weir.Shard, to weir.Posi
 		return err
 	}
 	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
+	w.queueCounts(&writes, shards[0], j)
+	w.queueBehind(&writes, j)
 	if err := tx.SendBatch(ctx, &writes).Close(); err != nil {
 		return err
 	}
+	if err := s.after(ctx, tx); err != nil {
+		return err
+	}
 	return tx.Commit(ctx)
+}
+
+// queueCounts notes rewinds where other processes see them, at the checkpoint, which
+// is written anyway.
+func (w *Worker) queueCounts(b *pgx.Batch, shard weir.Shard, j *job) {
+	c := j.count
+	if c.Inversions+c.Rewinds+c.Replayed > 0 {
+		b.Queue(w.Store.Qualify(countRewinds), w.Projection.ProjectionName(), shard, c.Inversions, c.Rewinds, c.FromSnapshot, c.Replayed)
+	}
 }
 
 // rollback does not depend on the context that was just cancelled.
@@ -391,23 +418,16 @@ type noStep struct{}
 
 func (noStep) queueReads(*pgx.Batch)                            {}
 func (noStep) finish(context.Context, pgx.Tx, *pgx.Batch) error { return nil }
+func (noStep) after(context.Context, pgx.Tx) error              { return nil }
 
 // mark moves the checkpoints of all shards to where the worker is.
 func (w *Worker) mark(ctx context.Context) error {
 	if w.marked == w.at {
 		return nil
 	}
-	if err := w.transact(ctx, w.shards(), w.at, anyway, noStep{}); err != nil {
+	if err := w.transact(ctx, w.job(), w.shards(), w.at, anyway, noStep{}); err != nil {
 		return err
 	}
 	w.marked, w.markedA = w.at, time.Now()
 	return nil
-}
-
-// expectRows counts the rows that a guarded write passed over.
-func (w *Worker) expectRows(n int) func(pgconn.CommandTag) error {
-	return func(tag pgconn.CommandTag) error {
-		w.count.Skipped += int64(n) - tag.RowsAffected()
-		return nil
-	}
 }

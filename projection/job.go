@@ -1,0 +1,39 @@
+package projection
+
+import (
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+)
+
+// job is one batch of a projection: what it works with, and what comes of it when
+// its transaction is committed.
+type job struct {
+	decoder
+	store *eventstore.Store
+	// edition is the edition that the projection's table is known to hold; 0 is
+	// not known yet.
+	edition *int64
+	// longest is how many events a rewind may replay within the batch; longer
+	// ones go on beside it. 0 is any number.
+	longest weir.Version
+
+	count  Counts
+	behind []deferred
+}
+
+// deferred is a stream that is to be rewound beside the others. Its events from a
+// position on are not applied yet.
+type deferred struct {
+	stream weir.StreamID
+	from   weir.Position
+}
+
+// expectRows counts the rows that a guarded write passed over.
+func (j *job) expectRows(n int) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		j.count.Skipped += int64(n) - tag.RowsAffected()
+		return nil
+	}
+}

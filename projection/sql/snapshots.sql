@@ -1,0 +1,10 @@
+-- The snapshots of these keys, oldest first. The state comes along of the newest of
+-- this schema that sorts below the key's id; without ids, of all of this schema.
+select k.key, s.last, s.upto, s.reached, s.position, s.schema, s.fingerprint,
+       case when $2::uuid[] is null and s.schema = $3
+              or s.last = (select last from weir.snap_name
+                            where key = k.key and schema = $3 and last < k.below
+                            order by last desc limit 1)
+            then s.state end
+  from unnest($1::text[], $2::uuid[]) as k (key, below)
+ cross join lateral (select * from weir.snap_name where key = k.key order by last) s
