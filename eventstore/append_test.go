@@ -217,6 +217,8 @@ func TestSingletonsAreStreamsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// TestAppendTxIsTheCallers to commit or to roll back, and then nothing of it is left.
+// (hallgren/eventsourcing#146)
 func TestAppendTxIsTheCallers(t *testing.T) {
 	t.Parallel()
 	s := testkit.Store(t, eventstore.Config{})

@@ -94,6 +94,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 }
 
 // TestDoctorFindsDamage that somebody with psql did, each blamed on the right thing.
+// (spatie#170: uniqueness that nobody checked)
 func TestDoctorFindsDamage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ damage, check, want string }{
@@ -174,6 +175,7 @@ func TestDoctorNamesAtMostTwenty(t *testing.T) {
 // TestDoctorNamesWhoHoldsTheHorizon: a session, by its pid, and a prepared
 // transaction, by the command that ends it. Appends that end in time are nobody's
 // fault.
+// (watermill-sql's AckDeadline: nobody saw the oldest transaction)
 func TestDoctorNamesWhoHoldsTheHorizon(t *testing.T) {
 	t.Parallel()
 	s := furnished(t)

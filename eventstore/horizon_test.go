@@ -134,6 +134,7 @@ func TestP6_SavepointEndsItsAppendOnly(t *testing.T) {
 
 // TestP6_RolledBackNumbersNeverStall, neither in the middle nor at the start of a
 // reader. (marten#2313, #4964; SQLStreamStore#121; prooph/pdo-event-store#189)
+// (marten#4972, prooph/pdo-event-store PR#221)
 func TestP6_RolledBackNumbersNeverStall(t *testing.T) {
 	t.Parallel()
 	s := testkit.Store(t, eventstore.Config{})

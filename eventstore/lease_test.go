@@ -63,6 +63,7 @@ func blocked(t *testing.T, s *eventstore.Store) int {
 // TestP7_ClaimsAtTheSameTimeShareNothing: of two instances that claim together,
 // each lease has one owner, and nobody is robbed of what he was just given.
 // (marten#4005, dbos-transact-py#742: compare and set on the row)
+// (river PR#199, #217, #219, #286, #1213: an owner by halves)
 func TestP7_ClaimsAtTheSameTimeShareNothing(t *testing.T) {
 	t.Parallel()
 	const n = 8
@@ -118,6 +119,7 @@ func TestP7_ClaimsAtTheSameTimeShareNothing(t *testing.T) {
 
 // TestP7_StaleIsJudgedByTheDatabase and an instance that lives keeps what it has.
 // (MailFathom#1989, wolverine#2625)
+// (river#1077, #1161: owners that believe they still are, or are again)
 func TestP7_StaleIsJudgedByTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := testkit.Store(t, eventstore.Config{})

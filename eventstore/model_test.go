@@ -80,6 +80,7 @@ func (m *model) check(a eventstore.Append) error {
 
 // TestP3_StoreEqualsItsModel over appends by every door with expected versions,
 // repeats, duplicates and several streams.
+// (eventhorizon#17, PR#88: several events of one command got the same version)
 func TestP3_StoreEqualsItsModel(t *testing.T) {
 	t.Parallel()
 	s := testkit.Store(t, eventstore.Config{})

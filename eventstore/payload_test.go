@@ -177,6 +177,7 @@ func TestP8_PoisonInAGroupIsItsOwn(t *testing.T) {
 }
 
 // TestConflictIsTheSameInARace as it is in the simple case.
+// (nats-server#4320: a broker that was to decide)
 func TestConflictIsTheSameInARace(t *testing.T) {
 	t.Parallel()
 	url := testkit.Database(t)

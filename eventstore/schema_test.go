@@ -398,6 +398,7 @@ func TestCallersPool(t *testing.T) {
 }
 
 // TestRecordedInAnyTimeZone of session and database. (watermill#631)
+// (watermill-sql#53)
 func TestRecordedInAnyTimeZone(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Asia/Jakarta", "America/St_Johns"} {
