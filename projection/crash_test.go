@@ -29,6 +29,7 @@ func forgetful(t *testing.T) *devserver.Postgres {
 // TestP6_CrashGivesPositionsAway a second time when they were drawn and never
 // committed: a reader that went past them before the crash would miss the events
 // that get them after it. (marten#3503)
+// (KurrentDB#4970)
 func TestP6_CrashGivesPositionsAway(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -88,6 +88,7 @@ func TestP7_TakeoverWaitsForTheTransaction(t *testing.T) {
 // TestP7_TransactionsUnderAFenceEnd by themselves: an owner that hangs inside one
 // would otherwise keep its lease for ever, since a takeover waits for it. The
 // server ends them sooner than a lease becomes stale.
+// (watermill-sql's AckDeadline)
 func TestP7_TransactionsUnderAFenceEnd(t *testing.T) {
 	t.Parallel()
 	s := store(t)
@@ -107,6 +108,7 @@ func TestP7_TransactionsUnderAFenceEnd(t *testing.T) {
 }
 
 // TestP7_OldEpochWritesNothing, not even a checkpoint, for any shard.
+// (river#1161, #1077: a fencing token on writes)
 func TestP7_OldEpochWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := store(t)

@@ -399,6 +399,7 @@ func TestP8_FailingEventParksItsStreamOnly(t *testing.T) {
 
 // TestP8_StateThatTheDatabaseRefuses is one event's failure too: jsonb holds no
 // NUL.
+// (coder#22637, lily#741)
 func TestP8_StateThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	s := store(t)
