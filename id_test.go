@@ -146,6 +146,8 @@ func TestExhaustedCounterBorrowsTheNextMillisecond(t *testing.T) {
 	}
 }
 
+// TestClockStepsBackAndIDsDoNot, however far it steps.
+// (oklog/ulid#121, LiosK/uuidv7#7)
 func TestClockStepsBackAndIDsDoNot(t *testing.T) {
 	g, now := stopped(noon)
 	before := g.New()
@@ -211,6 +213,7 @@ func drawID(t *rapid.T, from, to time.Time) weir.ID {
 
 // Whatever is issued, observed and refused, and however the clock steps: every id
 // sorts after all that was issued or accepted before it.
+// (oklog/ulid#121)
 func TestHybridClockNeverGoesBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, now := stopped(noon)
