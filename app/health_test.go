@@ -273,6 +273,7 @@ func passwordOf(t *testing.T, address string) string {
 }
 
 // TestAppNeedsNoRightToCreate once an administrator has started it.
+// (modernice/goes v0.9)
 func TestAppNeedsNoRightToCreate(t *testing.T) {
 	t.Parallel()
 	config := service(t)

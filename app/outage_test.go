@@ -109,6 +109,7 @@ func TestP1_BrokerRestarts(t *testing.T) {
 
 // TestP1_PostgresAway for a second, twice, once by a crash: everything goes on by
 // itself. (dbos-transact-py#716, marten#3503)
+// (KurrentDB#1602: only the first drop was reported)
 func TestP1_PostgresAway(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
