@@ -154,6 +154,8 @@ func TestDeclareReportsWhatTheServerRefuses(t *testing.T) {
 	}
 }
 
+// TestVersionsOfTheServer: which is too old, which is doubtful, which is good.
+// (nats-server#4320: wrong up to 2.9.20)
 func TestVersionsOfTheServer(t *testing.T) {
 	for text, want := range map[string][3]int{"2.14.10": {2, 14, 10}, "v2.15.3": {2, 15, 3}, "2.16.0-RC.1": {2, 16, 0}} {
 		if got, ok := parseVersion(text); !ok || got != want {

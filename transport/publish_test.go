@@ -61,6 +61,7 @@ func sameOrder(t interface{ Errorf(string, ...any) }, got, want []weir.Message) 
 }
 
 // murmur#141: a retry inside the window was counted as a failure although stored.
+// (nats-server#6980, PR#7391: one duplicate refused the whole batch)
 func TestP3_ADuplicateIsASuccess(t *testing.T) {
 	server, c := declared(t, Config{})
 	m := message("order-1", 1)
