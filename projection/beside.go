@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -140,6 +141,9 @@ func (w *Worker) landAll(ctx context.Context) error {
 }
 
 func (w *Worker) land(ctx context.Context, l landed) error {
+	if _, wanted := w.besides.streams[l.stream]; !wanted {
+		return nil // a rebuild came in between
+	}
 	err := l.err
 	if err == nil {
 		err = w.retry(ctx, func(ctx context.Context) error { return w.landOnce(ctx, l) })
@@ -158,12 +162,13 @@ func (w *Worker) land(ctx context.Context, l landed) error {
 func (w *Worker) landOnce(ctx context.Context, l landed) error {
 	j := w.job()
 	j.longest = 0
-	shards := []weir.Shard{l.stream.Shard(w.Store.Shards())}
-	if err := w.transact(ctx, j, shards, w.at, anyway, landStep{l.landing.step(j), w, l.stream}); err != nil {
-		return err
-	}
-	w.committed(ctx, j)
-	return nil
+	return w.carryOut(ctx, j, w.shardsOf(l.stream), w.at, anyway, func(j *job) step {
+		return landStep{l.landing.step(j), w, l.stream}
+	})
+}
+
+func (w *Worker) shardsOf(stream weir.StreamID) []weir.Shard {
+	return []weir.Shard{stream.Shard(w.Store.Shards())}
 }
 
 // parkBeside stops at an event that failed in a rewind.
@@ -172,16 +177,12 @@ func (w *Worker) parkBeside(ctx context.Context, stream weir.StreamID, err error
 	if !errors.As(err, &culprit) {
 		return err
 	}
+	w.parked[stream] = true
 	return w.retry(ctx, func(ctx context.Context) error {
-		j := w.job()
-		j.count.Parked++
-		shards := []weir.Shard{stream.Shard(w.Store.Shards())}
-		err := w.transact(ctx, j, shards, w.at, anyway, landStep{parkStep{w, poisoned(culprit.event, err)}, w, stream})
-		if err == nil {
-			w.parked[stream] = true
-			w.committed(ctx, j)
-		}
-		return err
+		return w.carryOut(ctx, w.job(), w.shardsOf(stream), w.at, anyway, func(j *job) step {
+			j.count.Parked++
+			return landStep{parkStep{w, poisoned(culprit.event, err)}, w, stream}
+		})
 	})
 }
 
@@ -228,6 +229,9 @@ func (w *Worker) resumeRewinds(ctx context.Context) error {
 		return err
 	}
 	mine := w.shards()
+	maps.DeleteFunc(w.besides.streams, func(stream weir.StreamID, _ weir.Position) bool {
+		return !slices.ContainsFunc(noted, func(d deferred) bool { return d.stream == stream })
+	})
 	for _, d := range noted {
 		_, underWay := w.besides.streams[d.stream]
 		if !underWay && slices.Contains(mine, d.stream.Shard(w.Store.Shards())) {

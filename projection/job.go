@@ -12,14 +12,17 @@ import (
 type job struct {
 	decoder
 	store *eventstore.Store
-	// edition is the edition that the projection's table is known to hold; 0 is
-	// not known yet.
+	// edition is what the projection's table is known to hold; 0 is not known
+	// yet.
 	edition *int64
 	// longest is how many events a rewind may replay within the batch; longer
 	// ones go on beside it. 0 is any number.
 	longest weir.Version
+	// plain leaves snapshots unwritten.
+	plain bool
 
 	count  Counts
+	shots  int // snapshots that are written
 	behind []deferred
 }
 

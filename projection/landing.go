@@ -18,9 +18,8 @@ var streamHead string
 type viewLanding[S weir.Evolver[S]] struct {
 	view   View[S]
 	key    string
-	before weir.Version // what the row had seen
-	stored []snapshot   // of the key, oldest first
-	bases  []snapshot   // those that still hold, those caught on the way, and the whole
+	stored []snapshot // of the key, oldest first
+	bases  []snapshot // those that still hold, those caught on the way, and the whole
 	count  Counts
 }
 
@@ -112,7 +111,7 @@ func (s *landingStep[S]) finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batc
 		return err
 	}
 	f.changed = len(s.groups[l.key]) > 0
-	s.shelf.queue(s.tables, writes)
+	s.shelf.queue(s.tables, writes, s.job)
 	return s.queueWrites(writes)
 }
 

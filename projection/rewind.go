@@ -25,8 +25,9 @@ type refold[S weir.Evolver[S]] struct {
 	seen     prefix
 	left     int64 // events still to come, nearly
 	folded   int64
-	catching bool       // whether to take snapshots on the way
-	caught   []snapshot // oldest first
+	within   func(weir.Event) bool // leaves out all others; nil for none
+	catching bool                  // whether to take snapshots on the way
+	caught   []snapshot            // oldest first
 }
 
 // newRefold begins at base; head is about where it will end.
@@ -48,7 +49,7 @@ func (f *refold[S]) take(i item) error {
 			return err
 		}
 	}
-	if f.catching && caughtAt(f.left) && f.version > 0 {
+	if f.catching && takenAt(int(f.left), rewindEvery) && f.version > 0 {
 		return f.catch(i)
 	}
 	return nil
@@ -101,6 +102,11 @@ func (p *prefix) add(v weir.Version) {
 // from folds a stream from the newest base that holds, which is none at all in the
 // end, through to its versions in to. Bases are sorted, the oldest first.
 func (v View[S]) from(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, bases []snapshot, to eventstore.Range, catching bool) (*refold[S], error) {
+	return v.fromWithin(ctx, q, d, s, bases, to, catching, nil)
+}
+
+// fromWithin is from, of the events for which within is true.
+func (v View[S]) fromWithin(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, bases []snapshot, to eventstore.Range, catching bool, within func(weir.Event) bool) (*refold[S], error) {
 	for {
 		var base snapshot
 		if n := len(bases); n > 0 {
@@ -109,6 +115,7 @@ func (v View[S]) from(ctx context.Context, q eventstore.Querier, d decoder, s *e
 			bases = nil
 		}
 		f := v.newRefold(string(to.Stream), base, to.Last, catching)
+		f.within = within
 		to.First = base.upto + 1
 		err := f.fold(ctx, q, d, s, to)
 		if !errors.Is(err, errStale) {
@@ -123,7 +130,11 @@ func (f *refold[S]) fold(ctx context.Context, q eventstore.Querier, d decoder, s
 			return err
 		}
 		event.IsNew = false
-		if err := f.take(d.item(event)); err != nil {
+		i := item{Event: event}
+		if f.within == nil || f.within(event) {
+			i = d.item(event)
+		}
+		if err := f.take(i); err != nil {
 			return err
 		}
 	}

@@ -79,11 +79,11 @@ func retain(at []weir.Version, head weir.Version) (keep []int) {
 	return keep
 }
 
-// caughtAt says whether to take a snapshot in a rewind, with so many events left to
-// fold: at 10, 20, 40 and so on before the end, as many as are kept.
-func caughtAt(left int64) bool {
-	tens := left / rewindEvery
-	return left > 0 && left%rewindEvery == 0 && tens&(tens-1) == 0 && tens < 1<<snapshotsKept
+// takenAt says whether to take a snapshot with so many events left to fold: at every,
+// two times every, four times every and so on before the end.
+func takenAt(left, every int) bool {
+	times := left / every
+	return left > 0 && left%every == 0 && times&(times-1) == 0 && times < 1<<snapshotsKept
 }
 
 var (
@@ -180,7 +180,7 @@ func below(late weir.ID, schema int) func(snapshot) bool {
 }
 
 // queue writes what was decided.
-func (s *shelf) queue(t tables, b *pgx.Batch) {
+func (s *shelf) queue(t tables, b *pgx.Batch, j *job) {
 	if len(s.drop) > 0 {
 		var keys []string
 		var lasts [][16]byte
@@ -189,7 +189,7 @@ func (s *shelf) queue(t tables, b *pgx.Batch) {
 		}
 		b.Queue(t.sql(dropSnapshots), keys, lasts)
 	}
-	if len(s.write) > 0 {
+	if j.shots = len(s.write); j.shots > 0 && !j.plain {
 		b.Queue(t.sql(writeSnapshots), snapshotColumns(s.write)...)
 	}
 }

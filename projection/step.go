@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -138,7 +139,7 @@ func (s *viewStep[S]) finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batch) 
 	if err := fold(ctx, tx); err != nil {
 		return err
 	}
-	s.shelf.queue(s.tables, writes)
+	s.shelf.queue(s.tables, writes, s.job)
 	return s.queueWrites(writes)
 }
 
@@ -167,22 +168,57 @@ func (s *viewStep[S]) foldStreams(ctx context.Context, q eventstore.Querier) err
 	if err := s.fillHoles(ctx, q); err != nil {
 		return err
 	}
-	var late, full []string
+	var late []string
+	shots := map[string][]snapshot{}
 	for _, key := range s.keys {
-		before := s.rows[key].version
 		if s.sort(key) {
 			late = append(late, key)
-		} else if err := s.rows[key].applyAll(s.groups[key]); err != nil {
+		} else if err := s.foldStream(key, shots); err != nil {
 			return err
-		}
-		if before/snapshotEvery < s.rows[key].version/snapshotEvery {
-			full = append(full, key)
 		}
 	}
 	if err := s.rewind(ctx, q, late); err != nil {
 		return err
 	}
-	return s.snapshot(ctx, q, full)
+	return s.addSnapshots(ctx, q, shots)
+}
+
+// foldStream folds the events of a stream that come in order. It takes a snapshot
+// when the row has seen another hundred, and where there are many of them, also on
+// the way, at growing distances before the end.
+func (s *viewStep[S]) foldStream(key string, shots map[string][]snapshot) error {
+	r, items := s.rows[key], s.groups[key]
+	upto := lowest(items, r.version)
+	before := r.version
+	for n, i := range items {
+		if err := r.apply(i, i.Version); err != nil {
+			return err
+		}
+		left := len(items) - 1 - n
+		if !takenAt(left, snapshotEvery) && (left > 0 || before/snapshotEvery == r.version/snapshotEvery) || s.tables.shots == "" {
+			continue
+		}
+		shot, err := r.take(s.view.Schema, upto[n])
+		if err != nil {
+			return &eventError{i.Event, fmt.Errorf("encode row %q: %w", key, err)}
+		}
+		shots[key] = append(shots[key], shot)
+	}
+	return nil
+}
+
+// lowest are, for each item, the versions up to which everything was folded once it
+// is, when everything up to seen was before.
+func lowest(items []item, seen weir.Version) []weir.Version {
+	upto, rest, last := make([]weir.Version, len(items)), maxVersion, seen
+	for _, i := range items {
+		last = max(last, i.Version)
+	}
+	for n := len(items) - 1; n >= 0; n-- {
+		upto[n] = min(last, rest-1)
+		rest = min(rest, items[n].Version)
+	}
+	return upto
 }
 
 // unseen are the items above version, in the order of versions, unless none of
@@ -238,23 +274,19 @@ func (s *viewStep[S]) sort(key string) (late bool) {
 	return len(items) > 0 && r.version > 0 && s.view.Order == ByEventID && items[0].Order().Compare(r.last) < 0
 }
 
-// snapshot takes snapshots of rows that have come far enough.
-func (s *viewStep[S]) snapshot(ctx context.Context, q eventstore.Querier, keys []string) error {
-	if len(keys) == 0 || s.tables.shots == "" {
+// addSnapshots puts new snapshots beside those that are there.
+func (s *viewStep[S]) addSnapshots(ctx context.Context, q eventstore.Querier, shots map[string][]snapshot) error {
+	if len(shots) == 0 {
 		return nil
 	}
+	keys := slices.Collect(maps.Keys(shots))
 	var b pgx.Batch
 	s.tables.queueSnapshots(&b, keys, make([]weir.ID, len(keys)), s.view.Schema, &s.shelf)
 	if err := q.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	for _, key := range keys {
-		r := s.rows[key]
-		shot, err := r.take(s.view.Schema, r.version)
-		if err != nil {
-			continue // the row itself cannot be written either
-		}
-		s.shelf.replace(key, func(one snapshot) bool { return one.schema == shot.schema }, []snapshot{shot}, r.version)
+	for key, fresh := range shots {
+		s.shelf.replace(key, func(one snapshot) bool { return one.schema == s.view.Schema }, fresh, s.rows[key].version)
 	}
 	return nil
 }

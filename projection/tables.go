@@ -30,6 +30,11 @@ func (t tables) sql(text string) string {
 	return t.store.Qualify(strings.NewReplacer("view_name", t.rows, "snap_name", t.shots).Replace(text))
 }
 
+// both is sql for a statement on two editions.
+func (t tables) both(text string, next tables) string {
+	return t.sql(strings.ReplaceAll(text, "next_name", next.rows))
+}
+
 var (
 	//go:embed sql/create_view.sql
 	createView string

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type Worker struct {
 	audit   audit
 	ahead   *ahead
 	besides *besides
+	longest weir.Version // events that a rewind may replay within a batch; 0 is longestRewind
 
 	mu       sync.Mutex
 	progress Progress
@@ -58,9 +60,11 @@ type Counts struct {
 	// FromSnapshot are the rewinds that began with a snapshot.
 	FromSnapshot int64
 	Replayed     int64 // events folded by rewinds
-	Skipped      int64 // rows that were not written, since a newer version was there
-	Parked       int64 // streams stopped at a failing event
-	Alarms       int64 // events that turned up behind the worker; see Worker.Audit
+	// SnapshotsFailed are the batches that were written without their snapshots.
+	SnapshotsFailed int64
+	Skipped         int64 // rows that were not written, since a newer version was there
+	Parked          int64 // streams stopped at a failing event
+	Alarms          int64 // events that turned up behind the worker; see Worker.Audit
 }
 
 // Progress says where a worker is and what it did.
@@ -74,7 +78,7 @@ type Progress struct {
 // Plus is the sum of two counts.
 func (c Counts) Plus(o Counts) Counts {
 	return Counts{c.Batches + o.Batches, c.Applied + o.Applied, c.Inversions + o.Inversions, c.Rewinds + o.Rewinds,
-		c.FromSnapshot + o.FromSnapshot, c.Replayed + o.Replayed, c.Skipped + o.Skipped, c.Parked + o.Parked, c.Alarms + o.Alarms}
+		c.FromSnapshot + o.FromSnapshot, c.Replayed + o.Replayed, c.SnapshotsFailed + o.SnapshotsFailed, c.Skipped + o.Skipped, c.Parked + o.Parked, c.Alarms + o.Alarms}
 }
 
 // Progress is safe to call while Run runs.
@@ -289,7 +293,7 @@ func (w *Worker) decoder() decoder {
 }
 
 func (w *Worker) job() *job {
-	return &job{decoder: w.decoder(), store: w.Store, edition: &w.edition, longest: longestRewind}
+	return &job{decoder: w.decoder(), store: w.Store, edition: &w.edition, longest: cmp.Or(w.longest, longestRewind)}
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.
@@ -303,18 +307,41 @@ func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) er
 	if !w.Projection.FollowsWholeLog() {
 		ByEventID.sort(batch)
 	}
-	j := w.job()
-	if err := w.transact(ctx, j, shards, to, w.moved(len(shards)), w.Projection.begin(j, batch)); err != nil {
-		return err
-	}
-	j.count.Batches++
-	for _, i := range items {
-		if i.handled {
-			j.count.Applied++
+	return w.carryOut(ctx, w.job(), shards, to, w.moved(len(shards)), func(j *job) step {
+		j.count.Batches++
+		for _, i := range items {
+			if i.handled {
+				j.count.Applied++
+			}
+		}
+		return w.Projection.begin(j, slices.Clone(batch))
+	})
+}
+
+// carryOut does what a step does, if need be without the snapshots of its rows, which
+// are worth nothing but time.
+func (w *Worker) carryOut(ctx context.Context, j *job, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, begin func(*job) step) error {
+	again := *j
+	err := w.transact(ctx, j, shards, to, check, begin(j))
+	if j.shots > 0 && isRefused(err) {
+		refused := err
+		j, again.plain = &again, true
+		if err = w.transact(ctx, j, shards, to, check, begin(j)); err == nil {
+			w.Store.Logger().Warn("snapshots of rows cannot be written", "projection", w.Projection.ProjectionName(), "error", refused)
+			j.count.SnapshotsFailed++
 		}
 	}
-	w.committed(ctx, j)
-	return nil
+	if err == nil {
+		w.committed(ctx, j)
+	}
+	return err
+}
+
+// isRefused reports that the database did not want what it was given.
+func isRefused(err error) bool {
+	var event *eventError
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !errors.As(err, &event) && !eventstore.IsTransient(err)
 }
 
 // committed takes over what came of a job.

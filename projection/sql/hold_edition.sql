@@ -1,3 +1,3 @@
 -- Hold the edition of a view to the end of the transaction. A rebuild that swaps has
 -- to update the row and therefore waits for this transaction.
-select edition from weir.editions where view = $1 for share
+select changes from weir.editions where view = $1 for share

@@ -1,0 +1,468 @@
+package projection_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/testkit"
+	"github.com/weir-es/weir/projection"
+)
+
+// late moves some facts to the back, by up to so many places.
+func late(random *rand.Rand, facts []weir.Message, places, every int) []weir.Message {
+	type place struct {
+		m  weir.Message
+		at int
+	}
+	var all []place
+	for i, m := range facts {
+		at := i
+		if random.IntN(every) == 0 {
+			at += 1 + random.IntN(places)
+		}
+		all = append(all, place{m, at})
+	}
+	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+	moved := make([]weir.Message, len(all))
+	for i, p := range all {
+		moved[i] = p.m
+	}
+	return moved
+}
+
+// seenBy are the numbers that a sorted fold sees.
+func seenBy(facts []weir.Message) (seen []int) {
+	sorted := slices.Clone(facts)
+	slices.SortFunc(sorted, weir.CompareMessages)
+	for _, m := range sorted {
+		seen = append(seen, numberIn(m))
+	}
+	return seen
+}
+
+// checkSnapshots folds the events of each snapshot again.
+func checkSnapshots(t testing.TB, s *eventstore.Store, name string) (snapshots int) {
+	t.Helper()
+	ctx := testkit.Context(t)
+	rows, err := s.Pool().Query(ctx, s.Qualify(`
+		select key, last, state->'Seen', (select count(*) from weir.snap_`+name+` o where o.key = s.key),
+		       (select array_agg((e.data->>'N')::int order by coalesce(e.order_id, e.event_id))
+		          from weir.events e join weir.streams st on st.id = e.stream_id
+		         where st.name = s.key and e.type = 'test.added' and coalesce(e.order_id, e.event_id) <= s.last)
+		  from weir.snap_`+name+` s`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key string
+	var last [16]byte
+	var state []byte
+	var of int
+	var folded []int
+	_, err = pgx.ForEachRow(rows, []any{&key, &last, &state, &of, &folded}, func() error {
+		snapshots++
+		var seen []int
+		if err := json.Unmarshal(state, &seen); err != nil {
+			return err
+		}
+		if !slices.Equal(seen, folded) {
+			t.Errorf("the snapshot of %s at %s holds %d events, the log has %d up to there", key, weir.ID(last), len(seen), len(folded))
+		}
+		if of > 8 {
+			t.Errorf("%s has %d snapshots", key, of)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshots
+}
+
+func TestP5_RewindsFromSnapshotsEqualTheSortedFold(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	w, _ := startWith(t, s, lists, func(w *projection.Worker) { w.SetLongest(150) })
+	round := 0
+	rapid.Check(t, func(r *rapid.T) {
+		round++
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
+		n := rapid.IntRange(1, 900).Draw(r, "events")
+		places := rapid.SampledFrom([]int{1, 5, 50, 500}).Draw(r, "places")
+		batch := rapid.SampledFrom([]int{3, 20, 150}).Draw(r, "batch")
+		stream := weir.StreamID(fmt.Sprintf("a-%d", round))
+		facts := make([]weir.Message, n)
+		for i := range facts {
+			facts[i] = add(stream, i)
+		}
+		for part := range slices.Chunk(late(random, facts, places, 8), batch) {
+			ingest(t, s, part...)
+			if random.IntN(3) == 0 {
+				settle(t, s, w)
+			}
+		}
+		settle(t, s, w)
+		if got := row(t, s, lists, string(stream)); !slices.Equal(got.State.Seen, seenBy(facts)) || got.Version != weir.Version(n) {
+			r.Fatalf("the row is at version %d and has seen %v", got.Version, got.State.Seen)
+		}
+	})
+	if found := verified(t, s, lists); found.Wrong != 0 {
+		t.Errorf("verify found %+v", found)
+	}
+	snapshots := checkSnapshots(t, s, "lists")
+	if p := w.Progress(); p.FromSnapshot == 0 || p.FromSnapshot == p.Rewinds || snapshots == 0 {
+		t.Errorf("of %d rewinds %d began with one of %d snapshots", p.Rewinds, p.FromSnapshot, snapshots)
+	}
+}
+
+// TestP5_LateByAnyDistance is one late event in a long stream.
+func TestP5_LateByAnyDistance(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	counts := projection.View[trail]{Name: "trails"}
+	w, _ := start(t, s, counts)
+	const n = 20_000
+	facts := make([]weir.Message, n+3)
+	for i := range facts {
+		facts[i] = add("a-1", i)
+	}
+	stored := slices.Clone(facts)
+	var lates []weir.Message
+	for _, distance := range []int{n - 1, 1000, 10} {
+		at := len(stored) - 1 - distance
+		lates = append(lates, stored[at])
+		stored = slices.Delete(stored, at, at+1)
+	}
+	for part := range slices.Chunk(stored, 5000) {
+		ingest(t, s, part...)
+	}
+	settle(t, s, w)
+	replayed := int64(0)
+	for i, most := range []int64{210, 3000, n + 3} {
+		ingest(t, s, lates[len(lates)-1-i])
+		settle(t, s, w)
+		p := w.Progress()
+		if got := p.Replayed - replayed; p.Rewinds != int64(i)+1 || got > most {
+			t.Errorf("late event number %d: %d rewinds, %d events replayed", i, p.Rewinds, got)
+		}
+		replayed = p.Replayed
+	}
+	got, err := counts.Get(testkit.Context(t), s, "a-1")
+	wanted := trail{}
+	for i := range facts {
+		wanted = wanted.Evolve(added{N: i})
+	}
+	if err != nil || got != wanted {
+		t.Errorf("the row is %+v, want %+v: %v", got, wanted, err)
+	}
+}
+
+// trail is a fold in which order shows, in few bytes.
+type trail struct {
+	Count int
+	Hash  uint64
+}
+
+func (l trail) Evolve(event any) trail {
+	e, ok := event.(added)
+	if !ok {
+		return l
+	}
+	return trail{l.Count + 1, l.Hash*1_000_003 + uint64(e.N)}
+}
+
+// gate is a fold that waits at one number.
+type gate struct{ Seen []int }
+
+var gates = struct {
+	reached, open chan struct{}
+	shut          atomic.Bool
+}{reached: make(chan struct{}), open: make(chan struct{})}
+
+func (g gate) Evolve(event any) gate {
+	e := event.(added)
+	if e.Text == "gate" && gates.shut.CompareAndSwap(true, false) {
+		gates.reached <- struct{}{}
+		<-gates.open
+	}
+	return gate{append(slices.Clone(g.Seen), e.N)}
+}
+
+// TestP8_ALongRewindHoldsNobodyUp, and what comes meanwhile is applied once.
+func TestP8_ALongRewindHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	ctx := testkit.Context(t)
+	view := projection.View[gate]{Name: "gates"}
+	w, _ := startWith(t, s, view, func(w *projection.Worker) { w.SetLongest(20) })
+	first := fact("a-1", "test.added", added{N: 1, Text: "gate"})
+	tardy := add("a-1", 2)
+	ingest(t, s, first)
+	facts := []weir.Message{first, tardy}
+	for n := 3; n < 80; n++ {
+		facts = append(facts, add("a-1", n))
+	}
+	ingest(t, s, facts[2:]...)
+	settle(t, s, w)
+
+	gates.shut.Store(true)
+	ingest(t, s, tardy)
+	<-gates.reached
+	for n := 80; n < 200; n++ {
+		facts = append(facts, add("a-1", n))
+		ingest(t, s, facts[len(facts)-1], add("b-1", n))
+	}
+	// The other stream is applied, and nobody believes that this one is.
+	for done := false; !done; {
+		b, err := view.Get(ctx, s, "b-1")
+		if err != nil && !errors.Is(err, weir.ErrNotFound) {
+			t.Fatal(err)
+		}
+		done = len(b.Seen) == 120
+	}
+	_, head, err := s.ReadHorizon(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := w.Progress().At; at >= head {
+		t.Errorf("the worker says that it is at %d of %d", at, head)
+	}
+	close(gates.open)
+	settle(t, s, w)
+	got, err := view.Row(ctx, s, "a-1")
+	if err != nil || !slices.Equal(got.State.Seen, seenBy(facts)) || got.Version != 199 {
+		t.Errorf("the row is at version %d and has seen %v: %v", got.Version, got.State.Seen, err)
+	}
+	var left int
+	if err := s.Pool().QueryRow(ctx, s.Qualify("select count(*) from weir.rewinding")).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d streams are still beside the others: %v", left, err)
+	}
+}
+
+// TestAfterIsCalledOnce for each event, whatever is rewound or rebuilt.
+func TestAfterIsCalledOnce(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	ctx := testkit.Context(t)
+	execute(t, s, "create table weir.calls (key text, id uuid, version bigint)")
+	view := hooked(lists)
+	w, _ := startWith(t, s, view, func(w *projection.Worker) { w.SetLongest(30) })
+	random := rand.New(rand.NewPCG(1, 1))
+	var facts []weir.Message
+	for n := range 400 {
+		facts = append(facts, add(weir.StreamID(fmt.Sprintf("a-%d", n%3)), n))
+	}
+	for part := range slices.Chunk(late(random, facts, 100, 5), 20) {
+		ingest(t, s, part...)
+		if random.IntN(2) == 0 {
+			settle(t, s, w)
+		}
+		if random.IntN(5) == 0 {
+			if _, err := view.Rebuild(ctx, s, projection.Rebuild{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := view.RebuildKey(ctx, s, "a-1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settle(t, s, w)
+	checkCalls(t, s, len(facts))
+	if found := verified(t, s, view); found.Wrong != 0 || w.Progress().Rewinds == 0 {
+		t.Errorf("verify found %+v, the worker %+v", found, w.Progress())
+	}
+}
+
+// hooked notes each call of its hook.
+func hooked(v projection.View[list]) projection.View[list] {
+	v.After = func(ctx context.Context, tx pgx.Tx, e weir.Event, r projection.Row[list]) error {
+		if !e.IsNew || len(r.State.Seen) == 0 {
+			return fmt.Errorf("called for %+v with %+v", e, r)
+		}
+		_, err := tx.Exec(ctx, `insert into "weir".calls values ($1, $2, $3)`, r.Key, [16]byte(e.ID), int64(e.Version))
+		return err
+	}
+	return v
+}
+
+func checkCalls(t *testing.T, s *eventstore.Store, want int) {
+	t.Helper()
+	var calls, distinct, events int
+	row := s.Pool().QueryRow(testkit.Context(t), s.Qualify("select count(*), count(distinct id), (select count(*) from weir.events) from weir.calls"))
+	if err := row.Scan(&calls, &distinct, &events); err != nil {
+		t.Fatal(err)
+	}
+	if calls != want || distinct != want || events != want {
+		t.Errorf("%d calls for %d of %d events", calls, distinct, events)
+	}
+}
+
+// guillotine ends the life of all connections of a pool at one statement.
+type guillotine struct {
+	left atomic.Int64 // statements to go; negative is for ever
+	fell chan struct{}
+	dead atomic.Bool
+}
+
+func (g *guillotine) fall(ctx context.Context) context.Context {
+	if g.left.Add(-1) == 0 && g.dead.CompareAndSwap(false, true) {
+		close(g.fell)
+	}
+	if g.dead.Load() {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		return over
+	}
+	return ctx
+}
+
+func (g *guillotine) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return g.fall(ctx)
+}
+func (g *guillotine) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (g *guillotine) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return g.fall(ctx)
+}
+func (g *guillotine) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (g *guillotine) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// mortal is a store whose process can be ended at any statement.
+func mortal(t *testing.T, url string) (*eventstore.Store, *guillotine) {
+	t.Helper()
+	g := &guillotine{fell: make(chan struct{})}
+	g.left.Store(-1)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.Tracer = g
+	pool, err := pgxpool.NewWithConfig(testkit.Context(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	registry, err := weir.NewRegistry(types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testkit.Store(t, eventstore.Config{URL: url, Pool: pool, Types: registry, Logger: slog.New(slog.DiscardHandler)}), g
+}
+
+// TestP4_RewindsSurviveADeathAtEveryStatement, and each event is applied, and its
+// hook called, once.
+func TestP4_RewindsSurviveADeathAtEveryStatement(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	registry, err := weir.NewRegistry(types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := testkit.Store(t, eventstore.Config{URL: url, Types: registry})
+	execute(t, s, "create table weir.calls (key text, id uuid, version bigint)")
+	view, events := hooked(lists), 0
+	deaths := 0
+	for n := int64(1); ; n++ {
+		stream := weir.StreamID(fmt.Sprintf("a-%d", n))
+		facts := make([]weir.Message, 60)
+		for i := range facts {
+			facts[i] = add(stream, i)
+		}
+		events += len(facts)
+		ingest(t, s, append(slices.Clone(facts[:10]), facts[12:]...)...)
+		died := lifeUntil(t, s, url, view, n, func() { ingest(t, s, facts[10], facts[11]) })
+		w, stop := startWith(t, s, view, func(w *projection.Worker) { w.SetLongest(20) })
+		settle(t, s, w)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got := row(t, s, view, string(stream)); !slices.Equal(got.State.Seen, seenBy(facts)) {
+			t.Fatalf("after a death at statement %d the row has seen %v", n, got.State.Seen)
+		}
+		checkCalls(t, s, events)
+		if !died {
+			break
+		}
+		deaths++
+	}
+	if deaths < 10 {
+		t.Errorf("%d deaths only", deaths)
+	}
+	if found := verified(t, s, view); found.Wrong != 0 {
+		t.Errorf("verify found %+v", found)
+	}
+}
+
+// lifeUntil runs a worker that dies at statement n after act, or settles before.
+func lifeUntil(t *testing.T, s *eventstore.Store, url string, v projection.View[list], n int64, act func()) (died bool) {
+	t.Helper()
+	m, g := mortal(t, url)
+	w, _ := claimed(t, m, v)
+	w.SetLongest(20)
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	settle(t, s, w)
+	g.left.Store(n)
+	act()
+	_, head, err := s.ReadHorizon(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		w.Wait(ctx, head)
+	}()
+	select {
+	case <-settled:
+		g.left.Store(-1)
+	case <-g.fell:
+		died = true
+	}
+	cancel()
+	<-done
+	<-settled
+	execute(t, s, "update weir.leases set owner = null")
+	return died
+}
+
+func TestRetainedSnapshotsAreNearAnyLateEvent(t *testing.T) {
+	t.Parallel()
+	var at []weir.Version
+	for head := weir.Version(100); head <= 100_000; head += 100 {
+		at = append(at, head)
+		var kept []weir.Version
+		for _, i := range projection.Retain(at, head) {
+			kept = append(kept, at[i])
+		}
+		at = kept
+	}
+	if len(at) != 8 || at[7] != 100_000 {
+		t.Fatalf("kept %v", at)
+	}
+	for late := weir.Version(1); late < 100_000; late++ {
+		from := weir.Version(0)
+		for _, v := range at {
+			if v < late {
+				from = v
+			}
+		}
+		if needed, replayed := 100_000-late+1, 100_000-from; replayed > 6*needed+200 {
+			t.Fatalf("an event late by %d replays %d, from %v", needed, replayed, at)
+		}
+	}
+}

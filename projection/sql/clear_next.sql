@@ -1,0 +1,2 @@
+-- Forget an edition under way.
+delete from weir.view_name

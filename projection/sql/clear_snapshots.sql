@@ -1,0 +1,2 @@
+-- Forget all snapshots of a view.
+delete from weir.snap_name

@@ -1,0 +1,2 @@
+-- Take a row away.
+delete from weir.view_name where key = $1
