@@ -44,15 +44,6 @@ func (r *state[S]) apply(i item, version weir.Version) error {
 	return nil
 }
 
-func (r *state[S]) applyAll(items []item) error {
-	for _, i := range items {
-		if err := r.apply(i, i.Version); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // evolve calls the user's fold; a panic is that event's failure, not the end of the
 // process. What follows a deletion begins with nothing, as it would had the row been
 // written meanwhile.
