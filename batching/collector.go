@@ -19,12 +19,25 @@ type Collector[K comparable, T any] struct {
 	// Window says when a batch closes.
 	Window Window
 
+	// Gauge, if set, watches the batches and decides Quiet by its policy, up to
+	// Window.Quiet. Nil: Quiet is Window.Quiet, and nobody watches.
+	Gauge *Gauge
+
 	// Key tells which batch an item belongs to. It must not be a NaN.
 	Key func(T) K
 
 	// Compare orders the items of a batch: below zero when a is before b. Nil
 	// keeps them as they arrived.
 	Compare func(a, b T) int
+
+	// Category names the group of keys that the Gauge looks at together. Nil: all
+	// keys are one, named "".
+	Category func(K) string
+
+	// Place is a number that sorts, byte by byte, as Compare does: an id. The
+	// Gauge tells by it how late an item is. Nil: it cannot, and an adaptive
+	// policy is a fixed one.
+	Place func(T) [16]byte
 
 	// Size is the bytes of an item, for Window.MaxBytes. Nil counts none.
 	Size func(T) int
@@ -75,6 +88,7 @@ type collection[K comparable, T any] struct {
 	now     time.Time   // the last look at the clock
 	timer   *time.Timer // rings at a deadline
 	armed   bool        // it has not rung yet
+	rings   time.Time   // when it will, if armed
 	batches []Batch[K, T]
 }
 
@@ -82,10 +96,14 @@ func (c Collector[K, T]) begin() *collection[K, T] {
 	if c.Retry == nil {
 		c.Retry = patient
 	}
+	shelf := newShelf[K, T](c.Window.orDefaults())
+	if c.Gauge != nil {
+		shelf.watch(c.Gauge, c.Category, c.Place)
+	}
 	return &collection[K, T]{
 		Collector: c,
 		now:       time.Now(),
-		shelf:     newShelf[K, T](c.Window.orDefaults()),
+		shelf:     shelf,
 		retry:     c.Retry(),
 	}
 }
@@ -162,15 +180,15 @@ func (c *collection[K, T]) wait(ctx context.Context, source <-chan T) error {
 	}
 }
 
-// arm leaves the timer alone until it has rung: to wake once for nothing is
-// cheaper than to move it with every item, and while all batches have the same
-// Quiet and MaxAge the next deadline never becomes an earlier one.
+// arm leaves the timer alone until it has rung, unless it would ring too late: to
+// wake once for nothing is cheaper than to move it with every item. The next
+// deadline becomes an earlier one only when Quiet is not the same for all and always.
 func (c *collection[K, T]) arm() {
 	at, some := c.shelf.deadline()
-	if !some || c.armed {
+	if !some || c.armed && !at.Before(c.rings) {
 		return
 	}
-	c.armed = true
+	c.armed, c.rings = true, at
 	c.timer.Reset(at.Sub(c.now))
 }
 
@@ -210,6 +228,7 @@ func (c *collection[K, T]) flush(ctx context.Context) error {
 	if len(c.shelf.closed) == 0 {
 		return nil
 	}
+	c.shelf.report(c.now)
 	c.shelf.sortClosed()
 	for _, e := range c.shelf.closed {
 		e.sort(c.Compare)

@@ -22,6 +22,7 @@ type grain struct {
 // world is a drawn scenario.
 type world struct {
 	window Window
+	gauge  *Gauge // or nil
 	grains []grain
 	gaps   []time.Duration // before each grain
 	buffer int             // of the channel
@@ -62,6 +63,9 @@ func drawWorld(t *rapid.T) world {
 		buffer: upTo(8, "buffer"),
 		slow:   []time.Duration{0},
 		idle:   rapid.Bool().Draw(t, "idle"),
+	}
+	if make := rapid.SampledFrom([]func(Window) Policy{nil, Adaptive, Fixed, Off}).Draw(t, "policy"); make != nil {
+		w.gauge = &Gauge{Policy: make(w.window)}
 	}
 	for range upTo(8, "calls") {
 		w.slow = append(w.slow, ms(upTo(100, "slow")))
@@ -104,7 +108,10 @@ func (w world) happen(t *testing.T) (h history) {
 func (w world) collector(h *history) Collector[int, grain] {
 	held, now := 0, func() time.Duration { return time.Since(h.began) }
 	return Collector[int, grain]{
-		Window: w.window,
+		Window:   w.window,
+		Gauge:    w.gauge,
+		Category: func(key int) string { return "abc"[key%3 : key%3+1] },
+		Place:    func(g grain) [16]byte { return [16]byte{byte(g.order)} },
 		Key: func(g grain) int { // called once for each grain, when it is read
 			held++
 			h.read[g.sent] = now()
@@ -262,12 +269,23 @@ func checkTimes(t *rapid.T, w world, h history, c call, b Batch[int, grain]) {
 	if late := c.at - quiet - h.flushing(last, c.at); late > 0 {
 		t.Fatalf("%v was flushed %v too late for its quiet", b, late)
 	}
-	if c.at >= min(aged, quiet) || len(b.Items) >= w.window.MaxItems || bytes >= w.window.MaxBytes {
+	if soonest := last + w.leastQuiet(); c.at >= min(aged, soonest) || len(b.Items) >= w.window.MaxItems || bytes >= w.window.MaxBytes {
 		return
 	}
 	if c.held < w.window.Limit && c.at < h.stopped && bytes+nextSize(w, b) <= w.window.MaxBytes {
 		t.Fatalf("%v was flushed at %v for no reason", b, c.at)
 	}
+}
+
+// leastQuiet is how long every batch waits for the next item at least.
+func (w world) leastQuiet() time.Duration {
+	switch {
+	case w.gauge == nil || w.gauge.Policy.mode == fixed:
+		return w.window.Quiet
+	case w.gauge.Policy.mode == adaptive:
+		return min(leastQuiet, w.window.Quiet)
+	}
+	return 0
 }
 
 // nextSize is the size of the first item of the same key after the batch.
@@ -296,6 +314,9 @@ func TestP9_OpenBatchesAreBounded(t *testing.T) {
 		}
 		checkEmpty(t, &h.idle)
 		checkEmpty(t, &h.end)
+		if h.idle.trails != nil && !h.idle.trails.isEmpty() {
+			t.Fatal("an idle shelf remembers keys")
+		}
 	})
 }
 
@@ -311,7 +332,10 @@ func checkSize(t *rapid.T, w world, b Batch[int, grain]) {
 
 // checkEmpty looks for anything an idle shelf still holds.
 func checkEmpty(t *rapid.T, s *shelf[int, grain]) {
-	listed := s.byLast.head != nil || s.byLast.tail != nil || s.byFirst.head != nil || s.byFirst.tail != nil
+	listed := s.byFirst.head != nil || s.byFirst.tail != nil
+	for _, c := range s.categories {
+		listed = listed || c.byLast.head != nil || c.byLast.tail != nil
+	}
 	if len(s.open) != 0 || s.items != 0 || s.slots != 0 || listed || len(s.closed) != 0 {
 		t.Fatalf("an idle shelf holds %d keys, %d items, %d slots", len(s.open), s.items, s.slots)
 	}

@@ -3,6 +3,7 @@ package batching
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -27,6 +28,7 @@ type script struct {
 	want     string
 
 	window Window        // default: quiet 50 ms, age 120 ms
+	gauge  *Gauge        // default: none
 	slow   time.Duration // how long each Flush takes
 	fails  int           // how many calls of Flush fail, at the beginning
 	err    error         // what Collect returns
@@ -39,9 +41,13 @@ type item struct {
 
 func (i item) String() string { return fmt.Sprint(i.key, i.number) }
 
-func byKey(i item) string     { return i.key }
-func byNumber(a, b item) int  { return cmp.Compare(a.number, b.number) }
-func numberSize(i item) int   { return i.number }
+func byKey(i item) string    { return i.key }
+func byNumber(a, b item) int { return cmp.Compare(a.number, b.number) }
+func numberSize(i item) int  { return i.number }
+func numberPlace(i item) (place [16]byte) {
+	binary.BigEndian.PutUint64(place[:], uint64(i.number))
+	return place
+}
 func ms(n int) time.Duration  { return time.Duration(n) * time.Millisecond }
 func after(d time.Duration)   { <-time.After(d) }
 func steady() backoff.BackOff { return backoff.NewConstantBackOff(ms(100)) }
@@ -63,11 +69,14 @@ func (s script) play(t *testing.T) (seen string, err error) {
 		var calls []string
 		clock := running()
 		err = Collector[string, item]{
-			Window:  s.window,
-			Key:     byKey,
-			Compare: byNumber,
-			Size:    numberSize,
-			Retry:   steady,
+			Window:   s.window,
+			Gauge:    s.gauge,
+			Key:      byKey,
+			Category: func(key string) string { return key },
+			Place:    numberPlace,
+			Compare:  byNumber,
+			Size:     numberSize,
+			Retry:    steady,
 			Flush: func(_ context.Context, batches []Batch[string, item]) error {
 				at := clock()
 				after(s.slow)
@@ -82,6 +91,14 @@ func (s script) play(t *testing.T) (seen string, err error) {
 		seen = strings.Join(calls, " ")
 	})
 	return seen, err
+}
+
+func (s script) compare(t *testing.T) {
+	t.Helper()
+	seen, err := s.play(t)
+	if seen != s.want || !errors.Is(err, s.err) {
+		t.Errorf("%s\n got %q, %v\nwant %q, %v", s.arrivals, seen, err, s.want, s.err)
+	}
 }
 
 // send lets the items of the script arrive, each at its time.
