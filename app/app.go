@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/batching"
 	"github.com/weir-es/weir/eventstore"
 	"github.com/weir-es/weir/projection"
 	"github.com/weir-es/weir/transport"
@@ -32,6 +33,7 @@ type App struct {
 	ran       atomic.Bool
 	owner     atomic.Bool
 	count     counts
+	inbox     batching.Gauge // shared by all shards
 
 	mu      sync.Mutex
 	workers map[string]*projection.Worker // by projection; empty while another instance owns the shards
@@ -43,6 +45,7 @@ type App struct {
 // servers that are not there yet, up to ConnectTimeout. Close it.
 func New(ctx context.Context, config Config) (*App, error) {
 	a := &App{config: config.withDefaults(), workers: map[string]*projection.Worker{}, earlier: map[string]projection.Counts{}}
+	a.inbox.Policy = a.config.Inbox
 	a.life, a.kill = context.WithCancelCause(context.Background())
 	if err := a.open(ctx); err != nil {
 		a.Close()

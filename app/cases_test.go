@@ -15,7 +15,7 @@ import (
 func TestP5_TheBrokersOrderIsNotTheOrder(t *testing.T) {
 	t.Parallel()
 	config := service(t)
-	config.Inbox = batching.Window{Quiet: time.Millisecond, MaxAge: time.Millisecond, MaxItems: 1}
+	config.Inbox = batching.Fixed(batching.Window{Quiet: time.Millisecond, MaxAge: time.Millisecond, MaxItems: 1})
 	a := open(t, config)
 	begin(t, a)
 	c := newCrowd(t, a, 60, 3)

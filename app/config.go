@@ -36,9 +36,11 @@ type Config struct {
 	// created. Default 32.
 	Shards int
 	// Inbox is how long facts wait for company before they are stored, per
-	// stream. Default batching.Inbox: 300 ms quiet, 3 s old, 1000 items. Wider:
-	// fewer late events; narrower: sooner.
-	Inbox batching.Window
+	// stream. Default batching.Adaptive(batching.Inbox): as long as late facts of
+	// the category have needed of late, between 2 ms and 300 ms quiet, 3 s old,
+	// 1000 items. batching.Fixed(batching.Inbox) waits the 300 ms whatever comes:
+	// fewer late events; batching.Off waits for nothing.
+	Inbox batching.Policy
 	// MaxDataBytes is the largest payload. Default 1 MiB.
 	MaxDataBytes int
 	// Replicas of the JetStream streams. Default 1; 3 for a cluster.
@@ -63,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.Schema = orDefault(c.Schema, c.Name)
 	c.Namespace = orDefault(c.Namespace, c.Name)
 	c.Shards = orDefault(c.Shards, weir.DefaultShards)
+	c.Inbox = orDefault(c.Inbox, batching.Adaptive(batching.Inbox))
 	c.StopTimeout = orDefault(c.StopTimeout, 20*time.Second)
 	c.Logger = orDefault(c.Logger, slog.Default())
 	return c

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/batching"
 	"github.com/weir-es/weir/projection"
 )
 
@@ -19,6 +20,9 @@ type Stats struct {
 	DeadLetters int64
 	// Views are the counts of each projection.
 	Views map[string]projection.Counts
+	// Windows are what the inbox did, by category; batching.Others has those
+	// after the first 256.
+	Windows map[string]batching.Stats
 }
 
 // Stats counts.
@@ -26,7 +30,7 @@ func (a *App) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := Stats{Stored: a.count.stored.Load(), Duplicates: a.count.duplicates.Load(), DeadLetters: a.count.deadLetters.Load(),
-		Views: map[string]projection.Counts{}}
+		Views: map[string]projection.Counts{}, Windows: a.inbox.Stats()}
 	for _, p := range a.config.Projections {
 		name := p.ProjectionName()
 		s.Views[name] = a.earlier[name]

@@ -70,16 +70,19 @@ func (r *run) ingestOnce(soft context.Context, shard weir.Shard) error {
 }
 
 func (r *run) collector(shard weir.Shard) batching.Collector[weir.StreamID, *transport.Delivery] {
-	window := r.config.Inbox
+	window := r.config.Inbox.Window
 	if window.Limit == 0 {
 		window.Limit = max(openItems/r.Store.Shards(), 1000)
 	}
 	return batching.Collector[weir.StreamID, *transport.Delivery]{
-		Window:  window,
-		Key:     func(d *transport.Delivery) weir.StreamID { return d.Message.Stream },
-		Compare: func(a, b *transport.Delivery) int { return weir.CompareMessages(a.Message, b.Message) },
-		Size:    func(d *transport.Delivery) int { return len(d.Data) },
-		Flush:   r.store,
+		Window:   window,
+		Gauge:    &r.inbox,
+		Category: weir.StreamID.Category,
+		Place:    func(d *transport.Delivery) [16]byte { return d.Message.ID },
+		Key:      func(d *transport.Delivery) weir.StreamID { return d.Message.Stream },
+		Compare:  func(a, b *transport.Delivery) int { return weir.CompareMessages(a.Message, b.Message) },
+		Size:     func(d *transport.Delivery) int { return len(d.Data) },
+		Flush:    r.store,
 		Failed: func(err error, attempt int) {
 			if r.hard.Err() == nil {
 				r.config.Logger.Warn("cannot store, keeping the batch", "shard", shard, "attempt", attempt, "error", err)

@@ -19,7 +19,7 @@ import (
 func TestP1_GracefulStopLosesNothing(t *testing.T) {
 	t.Parallel()
 	config := service(t)
-	config.Inbox = batching.Window{Quiet: time.Minute, MaxAge: time.Minute, MaxItems: 1000}
+	config.Inbox = batching.Fixed(batching.Window{Quiet: time.Minute, MaxAge: time.Minute, MaxItems: 1000})
 	a, b := open(t, config), outsider(t, config)
 	stop := begin(t, a)
 	c := newCrowd(t, a, 60, 5)
@@ -57,7 +57,7 @@ func TestP1_GracefulStopLosesNothing(t *testing.T) {
 func TestP1P4_KilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	config := service(t)
-	config.Inbox = batching.Window{Quiet: 20 * time.Millisecond, MaxAge: 60 * time.Millisecond, MaxItems: 7}
+	config.Inbox = batching.Fixed(batching.Window{Quiet: 20 * time.Millisecond, MaxAge: 60 * time.Millisecond, MaxItems: 7})
 	producer := open(t, config)
 	c := newCrowd(t, producer, 1000, 20)
 	sent := make(chan error, 1)
@@ -173,7 +173,7 @@ func TestP2_IngestStreamDeleted(t *testing.T) {
 func TestP2_ConsumersDeleted(t *testing.T) {
 	t.Parallel()
 	config := service(t)
-	config.Inbox = batching.Window{Quiet: 100 * time.Millisecond, MaxAge: 200 * time.Millisecond}
+	config.Inbox = batching.Fixed(batching.Window{Quiet: 100 * time.Millisecond, MaxAge: 200 * time.Millisecond})
 	a, b := open(t, config), outsider(t, config)
 	begin(t, a)
 	c := newCrowd(t, a, 200, 10)

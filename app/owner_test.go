@@ -17,7 +17,7 @@ import (
 )
 
 // soon is a window that makes tests short.
-var soon = batching.Window{Quiet: 5 * time.Millisecond, MaxAge: 50 * time.Millisecond}
+var soon = batching.Fixed(batching.Window{Quiet: 5 * time.Millisecond, MaxAge: 50 * time.Millisecond})
 
 // begin runs an app, and returns a stop that waits for its end.
 func begin(t *testing.T, a *app.App) (stop func() error) {
