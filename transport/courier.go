@@ -35,6 +35,7 @@ type letter struct {
 
 	// Guarded by courier.mu.
 	next    *letter // behind it, of the same event stream
+	ahead   *letter // whose next it is, while it waits
 	token   uint64  // names it in the reply subject, once it has been sent
 	due     time.Time
 	tries   int
@@ -44,6 +45,9 @@ type letter struct {
 	dropped bool  // nobody waits for it any more
 	reason  error // why the last try did not succeed
 }
+
+// compareLetters orders letters as their messages were emitted.
+func compareLetters(a, b *letter) int { return a.id.Compare(b.id) }
 
 func (l *letter) isUnanswered() bool { return l.silence > 0 }
 
@@ -97,7 +101,7 @@ func (t *tally) err() error {
 
 // courier sends letters and repeats each until the broker gives a definite
 // answer. Of every event stream one letter is under way and the others wait
-// behind it in the order of posting, so that whatever is lost, late or repeated
+// behind it in the order of their ids, so that whatever is lost, late or repeated
 // the broker stores them in that order. Many streams are under way at once.
 //
 // The client library's own retries and buffers are not used: they would let a
@@ -145,8 +149,8 @@ func newCourier(c *Conn) (*courier, error) {
 }
 
 // post takes a letter over and counts it in *t, which is read under the lock; the
-// caller holds a slot for it. It is sent when those of its stream before it are
-// answered.
+// caller holds a slot for it. It is sent when the one of its stream that is under
+// way is answered, and those that wait and sort before it.
 func (k *courier) post(l *letter, t **tally) error {
 	k.mu.Lock()
 	if err := k.closed; err != nil {
@@ -164,22 +168,37 @@ func (k *courier) post(l *letter, t **tally) error {
 	return nil
 }
 
-// queue puts l behind the others of its stream, or launches it. Lock held.
+// queue puts l among the waiting of its stream, by id, or launches it. Lock held.
+// Ids nearly always come in order, so the place is looked for from the end; there
+// are never more letters than slots.
 func (k *courier) queue(l *letter) (first bool) {
-	last := k.lanes[l.msg.Subject]
-	k.lanes[l.msg.Subject] = l
-	if last != nil {
-		last.next = l
-		return false
+	ahead := k.lanes[l.msg.Subject]
+	if ahead == nil {
+		k.lanes[l.msg.Subject] = l
+		k.launch(l)
+		return true
 	}
-	k.launch(l)
-	return true
+	for ahead.token == 0 && compareLetters(l, ahead) < 0 {
+		ahead = ahead.ahead
+	}
+	k.insert(l, ahead)
+	return false
+}
+
+// insert puts l right behind another. Lock held.
+func (k *courier) insert(l, ahead *letter) {
+	l.ahead, l.next, ahead.next = ahead, ahead.next, l
+	if l.next == nil {
+		k.lanes[l.msg.Subject] = l
+		return
+	}
+	l.next.ahead = l
 }
 
 // launch makes l the letter of its stream that is under way. Lock held.
 func (k *courier) launch(l *letter) {
 	k.token++
-	l.token = k.token
+	l.token, l.ahead = k.token, nil
 	l.msg.Reply = k.inbox + strconv.FormatUint(l.token, 36)
 	l.due = time.Now().Add(k.wait)
 	k.open[l.token] = l

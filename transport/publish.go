@@ -27,7 +27,8 @@ type Publisher struct {
 func (c *Conn) Publisher() *Publisher { return &Publisher{conn: c, now: newTally()} }
 
 // Publish sends messages and returns when the broker has stored each of them.
-// Messages of one event stream are stored in the order given.
+// Messages of one event stream are stored in the order of their ids, whatever order
+// they are given in; about those of other calls see Send.
 //
 // All are validated first; when one is invalid its typed error is returned and
 // nothing is sent. A *RefusedError, joined with others, says that the broker will
@@ -42,6 +43,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...weir.Message) error
 	if p.closed.Load() {
 		return ErrClosed
 	}
+	slices.SortStableFunc(letters, compareLetters)
 	t := newTally()
 	posted, err := p.conn.postAll(ctx, letters, t)
 	p.conn.courier.seal(t)
@@ -96,8 +98,9 @@ func (p *Publisher) giveUp(posted []*letter, of int, err error) error {
 }
 
 // Send hands over one message and returns without waiting for the broker; it
-// waits only while Config.Pending publishes are unanswered. Messages of one event
-// stream are stored in the order of Send. An invalid message is refused at once
+// waits only while Config.Pending publishes are unanswered. One message of an event
+// stream is under way at a time; those that wait for it are sent in the order of
+// their ids, whoever sent them first. An invalid message is refused at once
 // with its typed error; the outcome of the others is reported by Flush.
 func (p *Publisher) Send(ctx context.Context, message weir.Message) error {
 	l, err := p.conn.letter(ctx, message)

@@ -215,6 +215,64 @@ func TestP5_OrderOfSendIsOrderOfStream(t *testing.T) {
 	})
 }
 
+// The outbox: whatever order Send gets them in, what waits leaves in the order of
+// ids. Nothing is declared, so the first of each stream is under way and the others
+// wait behind it.
+func TestP5_WhatWaitsLeavesInTheOrderOfIds(t *testing.T) {
+	server := startServer(t)
+	round := 0
+	rapid.Check(t, func(r *rapid.T) {
+		if round++; round > 30 {
+			return // each has a stream of its own
+		}
+		c, err := Connect(testContext(t), Config{URL: server.URL(), Namespace: fmt.Sprintf("o%d", round), Shards: 3, MaxBytes: 4 << 20})
+		must(t, err)
+		defer c.Close()
+		var all []weir.Message
+		for i := range rapid.IntRange(1, 100).Draw(r, "messages") {
+			all = append(all, message(weir.Stream("order", fmt.Sprint(i%3)), i))
+		}
+		p := c.Publisher()
+		var sent []weir.Message
+		for _, m := range rapid.Permutation(all).Draw(r, "order") {
+			must(t, p.Send(testContext(t), m))
+			sent = append(sent, m)
+		}
+		must(t, c.Declare(testContext(t)))
+		must(t, p.Flush(testContext(t)))
+		sameOrder(r, stored(t, server, c), firstThenSorted(sent))
+	})
+}
+
+// firstThenSorted keeps the first of each stream where it is and sorts the others
+// by id.
+func firstThenSorted(messages []weir.Message) (expected []weir.Message) {
+	seen := map[weir.StreamID]bool{}
+	var others []weir.Message
+	for _, m := range messages {
+		if seen[m.Stream] {
+			others = append(others, m)
+		} else {
+			expected = append(expected, m)
+		}
+		seen[m.Stream] = true
+	}
+	slices.SortFunc(others, weir.CompareMessages)
+	return append(expected, others...)
+}
+
+func TestP5_PublishSortsWhatItIsGiven(t *testing.T) {
+	server, c := declared(t, Config{})
+	var sorted []weir.Message
+	for i := range 100 {
+		sorted = append(sorted, message(weir.Stream("order", fmt.Sprint(i%3)), i))
+	}
+	reversed := slices.Clone(sorted)
+	slices.Reverse(reversed)
+	must(t, c.Publisher().Publish(testContext(t), reversed...))
+	sameOrder(t, stored(t, server, c), sorted)
+}
+
 func TestP9_AFullStreamMakesProducersWait(t *testing.T) {
 	server, c := declared(t, Config{MaxBytes: 100 << 10, Shards: 1})
 	r := receive(t, c, 0)
