@@ -43,7 +43,7 @@ func parse(args []string) (o options, err error) {
 	flags.Float64Var(&o.scale, "scale", 1, "multiplies the number of items of a round")
 	flags.StringVar(&o.profile, "profile", "", "a `folder` for CPU profiles of what is measured, one per side and round")
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: bench [flags]; the benchmarks are", list(benchmarks))
+		fmt.Fprintln(flags.Output(), "usage: bench [flags]; the benchmarks are", list(benchmarks)+", and by itself latency")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -64,12 +64,15 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	l := newLab(ctx, true)
+	defer func() { err = errors.Join(err, l.close()) }()
+	if o.names == "latency" {
+		return runLatency(ctx, l, o, out)
+	}
 	chosen, err := choose(benchmarks, o.names)
 	if err != nil {
 		return err
 	}
-	l := newLab(ctx, true)
-	defer func() { err = errors.Join(err, l.close()) }()
 	for _, b := range chosen {
 		r, err := b.run(ctx, l, o)
 		if err != nil {

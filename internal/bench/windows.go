@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-es/weir/batching"
@@ -18,6 +20,11 @@ type item struct {
 }
 
 func compareItems(a, b *item) int { return cmp.Compare(a.order, b.order) }
+
+func placeItem(i *item) (place [16]byte) {
+	binary.BigEndian.PutUint64(place[:], uint64(i.order))
+	return place
+}
 
 // itemsMade is how many different items there are; longer rounds send them again.
 const itemsMade = 1 << 18
@@ -45,20 +52,34 @@ func send(all []item, n int) <-chan *item {
 	return source
 }
 
-// collectOurs is batching.Collect with the windows of the inbox.
-func collectOurs(keys int) side {
+// collectOurs is batching.Collect with the windows of the inbox, fixed and without
+// a gauge.
+func collectOurs(keys int) side { return collect(keys, nil) }
+
+// collectAdaptive is the same with windows that adapt, and all that an app has
+// measured of them.
+func collectAdaptive(keys int) side {
+	return collect(keys, func() *batching.Gauge { return &batching.Gauge{Policy: batching.Adaptive(batching.Inbox)} })
+}
+
+func collect(keys int, gauge func() *batching.Gauge) side {
 	return func(ctx context.Context, t *trial) error {
 		all, left := items(keys), 0
 		c := batching.Collector[string, *item]{
-			Window:  batching.Inbox,
-			Key:     func(i *item) string { return i.key },
-			Compare: compareItems,
+			Window:   batching.Inbox,
+			Key:      func(i *item) string { return i.key },
+			Category: func(key string) string { category, _, _ := strings.Cut(key, "-"); return category },
+			Place:    placeItem,
+			Compare:  compareItems,
 			Flush: func(_ context.Context, batches []batching.Batch[string, *item]) error {
 				for _, b := range batches {
 					left += len(b.Items)
 				}
 				return nil
 			},
+		}
+		if gauge != nil {
+			c.Gauge = gauge()
 		}
 		err := t.measure(func() error { return c.Collect(ctx, send(all, t.n)) })
 		if err != nil {
