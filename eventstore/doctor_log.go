@@ -75,6 +75,8 @@ func (f *streamFault) String() string {
 		return fmt.Sprintf("the event at position %d belongs to no stream", f.position)
 	case "order":
 		return fmt.Sprintf("%s: version %d lies before version %d in the log", f.stream, f.version, f.version-1)
+	case "twice":
+		return fmt.Sprintf("%s: version %d is there more than once", f.stream, f.version)
 	case "beyond":
 		return fmt.Sprintf("%s: version %d exists, but the stream is at %d", f.stream, f.version, f.head)
 	}

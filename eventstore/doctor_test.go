@@ -109,6 +109,10 @@ func TestDoctorFindsDamage(t *testing.T) {
 			"select setval('weir.position', 1000); update weir.checkpoints set position = 989", "streams", "guest-Ada: version 2 lies before version 1"},
 		"id twice": {"alter table weir.events drop constraint events_event_id; alter table weir.events add constraint events_event_id unique (event_id, position); " +
 			"update weir.events set event_id = (select event_id from weir.events where position = 1) where position = 2", "ids", "0"},
+		"version twice": {"alter table weir.events drop constraint events_stream_version; alter table weir.events add constraint events_stream_version primary key (stream_id, version, position); " +
+			"alter table weir.events disable trigger all; " +
+			"insert into weir.events (stream_id, version, event_id, shard, type, data) select stream_id, 1, gen_random_uuid(), shard, type, data from weir.events where position = 1; " +
+			"alter table weir.events enable trigger all", "streams", "seat-A1: version 1 is there more than once"},
 		"constraint dropped": {"alter table weir.events drop constraint events_event_id", "schema", "events_event_id"},
 		"trigger off":        {"alter table weir.events disable trigger all", "schema", "events_require_registration"},
 		"sequence behind":    {"select setval('weir.position', 14)", "sequence", "drawn is 14, the last one stored 15"},
@@ -131,7 +135,7 @@ func TestDoctorFindsDamage(t *testing.T) {
 			}
 			for _, full := range []bool{false, true} {
 				found := examined(t, s, eventstore.Checkup{Full: full, Patience: time.Millisecond})
-				if name == "id twice" || name == "constraint dropped" {
+				if name == "id twice" || name == "version twice" || name == "constraint dropped" {
 					found["schema"] = eventstore.Finding{OK: true} // the guard had to go first
 					if name == "constraint dropped" {
 						found["schema"] = examined(t, s, impatient)["schema"]

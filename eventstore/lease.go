@@ -22,6 +22,10 @@ const Stale = 5 * time.Second
 // transaction may be idle.
 const fenceLimit = 4 * time.Second
 
+// heartbeatLimit is how long a heartbeat may take: a connection on which nothing comes
+// back any more must not keep an instance from noticing that it is dead to others.
+const heartbeatLimit = 3 * time.Second
+
 // Lease is the right to write for a shard of a scope, until somebody else takes
 // it with a higher epoch.
 type Lease struct {
@@ -51,6 +55,8 @@ func (i *Instance) ID() weir.ID { return i.id }
 // Heartbeat says that the instance lives, and returns how many leases it holds.
 // Repeat it every second, from one goroutine.
 func (i *Instance) Heartbeat(ctx context.Context) (leases int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatLimit)
+	defer cancel()
 	if i.conn == nil {
 		i.conn, err = pgx.ConnectConfig(ctx, i.s.pool.Config().ConnConfig)
 	}

@@ -69,6 +69,8 @@ func (w *Worker) limit(behind bool) int {
 
 // read reads and decodes one page. It touches nothing that Run owns.
 func (w *Worker) read(ctx context.Context, after, horizon weir.Position, limit int) (page, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
 	events, err := w.Store.Page(ctx, after, horizon, w.filter(), limit)
 	if err != nil {
 		return page{}, err

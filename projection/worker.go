@@ -391,6 +391,11 @@ func (w *Worker) moved(n int) func(pgconn.CommandTag) error {
 // anyway does not mind checkpoints that are there already.
 func anyway(pgconn.CommandTag) error { return nil }
 
+// answerLimit is how long the database may take to answer, which its own limits under a
+// fence keep well below: a connection on which nothing comes back any more must not
+// hold a worker up.
+const answerLimit = 15 * time.Second
+
 // transact runs a step between the fence and the checkpoint.
 func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) error {
 	conn, err := w.Store.Pool().Acquire(ctx)
@@ -398,12 +403,14 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 		return err
 	}
 	defer conn.Release()
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
 
 	var reads, writes pgx.Batch
 	reads.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	w.Store.QueueFence(&reads, w.Fence, shards)
 	s.queueReads(&reads)
-	results := conn.SendBatch(ctx, &reads)
+	results := conn.SendBatch(limited, &reads)
 	tx := results.Tx()
 	defer rollback(ctx, tx)
 	if err := results.Close(); err != nil {
@@ -415,13 +422,17 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
 	w.queueCounts(&writes, shards[0], j)
 	w.queueBehind(&writes, j)
-	if err := tx.SendBatch(ctx, &writes).Close(); err != nil {
+	limited, cancel = context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if err := tx.SendBatch(limited, &writes).Close(); err != nil {
 		return err
 	}
 	if err := s.after(ctx, tx); err != nil {
 		return err
 	}
-	return tx.Commit(ctx)
+	limited, cancel = context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	return tx.Commit(limited)
 }
 
 // queueCounts notes rewinds where other processes see them, at the checkpoint, which
