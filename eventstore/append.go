@@ -3,6 +3,7 @@ package eventstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -61,7 +62,12 @@ func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, appends ...Append) ([]w
 		return nil, err
 	}
 	w := &writer{s: s, requests: []*request{r}, careful: true}
-	if err := w.run(ctx, tx, nil, nil); err != nil {
+	defer s.existing.lose(w.streams()) // only the caller will know where they are
+	err = w.run(ctx, tx, nil, nil)
+	if errors.Is(err, errDeleted) { // which is forgotten now
+		err = w.run(ctx, tx, nil, nil)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("append %d events to %s: %w", len(r.ids), r.where(), err)
 	}
 	if r.err != nil {

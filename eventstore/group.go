@@ -192,7 +192,7 @@ func rollBack(conn *pgxpool.Conn) {
 	}
 }
 
-var begin, commit = []string{"begin isolation level read committed"}, []string{"commit"}
+const beginSQL, commitSQL = "begin isolation level read committed", "commit"
 
 func (s *Store) transact(ctx context.Context, requests []*request, careful bool) error {
 	conn, err := s.pool.Acquire(ctx)
@@ -202,9 +202,12 @@ func (s *Store) transact(ctx context.Context, requests []*request, careful bool)
 	defer conn.Release()
 	defer rollBack(conn)
 	w := &writer{s: s, requests: requests, careful: careful}
-	if err := w.run(ctx, conn, begin, commit); err != nil {
-		return err
+	done, err := w.runAtOnce(ctx, conn)
+	if !done && err == nil {
+		err = w.run(ctx, conn, []string{beginSQL}, []string{commitSQL})
 	}
-	s.existing.add(w.found)
-	return nil
+	if err == nil {
+		s.existing.add(w.plan.heads)
+	}
+	return err
 }

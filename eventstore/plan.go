@@ -34,6 +34,10 @@ type plan struct {
 	rows  []row
 }
 
+func newPlan(streams int) plan {
+	return plan{heads: make(map[weir.StreamID]*head, streams), known: map[weir.ID]*weir.Event{}}
+}
+
 // add plans one request. A conflict leaves the plan as it was.
 func (p *plan) add(r *request) error {
 	for _, a := range r.appends {

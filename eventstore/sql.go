@@ -17,6 +17,7 @@ type statements struct {
 	Settings, Counts                                         string
 	EnsureStreams, LockStreams, FindEvents                   string
 	Register, InsertEvents, AdvanceStreams                   string
+	HoldHeads, InsertHeld                                    string
 	HorizonHead, HorizonFloor, HorizonSettled                string
 	Page, Log, LogBackward, Stream, StreamBackward, Ranges   string
 	Replay, StreamsByID                                      string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -28,7 +27,6 @@ type writer struct {
 
 	plan     plan
 	recorded time.Time
-	found    []string // streams that exist once this is committed
 }
 
 // run does it with q. The statements of begin go before the first, those of end
@@ -55,14 +53,15 @@ var errDeleted = errors.New("somebody deletes streams")
 // lock creates missing streams, locks all in the order of their names, and reads
 // their heads.
 func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
-	names, categories, shards := w.streams()
-	w.plan = plan{heads: make(map[weir.StreamID]*head, len(names)), known: map[weir.ID]*weir.Event{}}
+	streams := w.streams()
+	names, categories, shards := w.columns(streams)
+	w.plan = newPlan(len(streams))
 
 	var b pgx.Batch
 	for _, sql := range begin {
 		b.Queue(sql)
 	}
-	if !w.s.existing.all(names) {
+	if !w.s.existing.all(streams) {
 		b.Queue(w.s.sql.EnsureStreams, names, categories, shards)
 	}
 	b.Queue(w.s.sql.LockStreams, names).Query(func(rows pgx.Rows) error {
@@ -75,7 +74,7 @@ func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 			if last != nil {
 				h.last = *last
 			}
-			w.plan.heads[weir.StreamID(names[i])] = h
+			w.plan.heads[streams[i]] = h
 		}
 		return rows.Err()
 	})
@@ -86,19 +85,23 @@ func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 		w.s.existing.forget()
 		return fmt.Errorf("locked %d of %d streams: %w", len(w.plan.heads), len(names), errDeleted)
 	}
-	w.found = names
 	return nil
 }
 
-// streams are the distinct streams of the group, sorted by name.
-func (w *writer) streams() (names, categories []string, shards []int16) {
-	set := map[weir.StreamID]struct{}{}
+// streams are the distinct streams of the group, sorted by name: every writer locks in
+// this order.
+func (w *writer) streams() (streams []weir.StreamID) {
 	for _, r := range w.requests {
 		for _, a := range r.appends {
-			set[a.Stream] = struct{}{}
+			streams = append(streams, a.Stream)
 		}
 	}
-	for _, stream := range slices.Sorted(maps.Keys(set)) {
+	slices.Sort(streams)
+	return slices.Compact(streams)
+}
+
+func (w *writer) columns(streams []weir.StreamID) (names, categories []string, shards []int16) {
+	for _, stream := range streams {
 		names = append(names, string(stream))
 		categories = append(categories, stream.Category())
 		shards = append(shards, int16(stream.Shard(w.s.shards)))
@@ -142,21 +145,23 @@ func (w *writer) write(ctx context.Context, q sender, end []string) error {
 
 func (w *writer) queueRows(b *pgx.Batch) {
 	b.Queue(w.s.sql.Register, w.s.lock, w.s.table)
-	b.Queue(w.s.sql.InsertEvents, insertArguments(w.plan.rows)...).Query(func(rows pgx.Rows) error {
-		i := 0
-		for ; rows.Next(); i++ {
-			e := w.plan.rows[i].event
-			if err := rows.Scan(&e.Position); err != nil {
-				return err
-			}
-			e.Recorded = w.recorded.UTC()
-		}
-		if rows.Err() == nil && i != len(w.plan.rows) {
-			return errors.New("the database stored fewer events than it was given")
-		}
-		return rows.Err()
-	})
+	b.Queue(w.s.sql.InsertEvents, insertArguments(w.plan.rows)...).Query(w.scanPositions)
 	b.Queue(w.s.sql.AdvanceStreams, advanceArguments(w.plan.heads)...)
+}
+
+func (w *writer) scanPositions(rows pgx.Rows) error {
+	i := 0
+	for ; rows.Next(); i++ {
+		e := w.plan.rows[i].event
+		if err := rows.Scan(&e.Position); err != nil {
+			return err
+		}
+		e.Recorded = w.recorded.UTC()
+	}
+	if rows.Err() == nil && i != len(w.plan.rows) {
+		return errors.New("the database stored fewer events than it was given")
+	}
+	return rows.Err()
 }
 
 // insertArguments are the columns of the rows. A column of nothing but nulls is left
