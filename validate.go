@@ -64,6 +64,9 @@ func (m *Message) invalid() string {
 }
 
 func invalidJSON(data []byte) string {
+	if text := (jsonText{data: data}); text.isWhole() {
+		return ""
+	}
 	switch {
 	case len(data) == 0:
 		return "has an empty payload, which is not JSON"
@@ -71,52 +74,185 @@ func invalidJSON(data []byte) string {
 		return "has a payload that is not JSON"
 	case !utf8.Valid(data):
 		return "has a payload that is not UTF-8"
-	case depth(data) > maxDepth:
-		return fmt.Sprintf("has a payload nested deeper than %d", maxDepth)
 	}
-	return ""
+	return fmt.Sprintf("has a payload nested deeper than %d", maxDepth)
 }
 
-// depth is the deepest nesting of a valid JSON text.
-func depth(data []byte) int {
-	deepest, now, quoted := 0, 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			now++
-			deepest = max(deepest, now)
-		case c == '}' || c == ']':
-			now--
+// jsonText is a text that is checked in one pass, from at on: whether it is JSON
+// (RFC 8259), in UTF-8, and nested at most maxDepth deep. Each of its methods moves at
+// behind what it checked. The standard library knows the first alone, and takes four
+// times as long.
+type jsonText struct {
+	data []byte
+	at   int
+	deep int
+}
+
+// isWhole reports that the text is one value.
+func (t *jsonText) isWhole() bool { return t.value() && t.next() == 0 && t.at == len(t.data) }
+
+// next skips space and returns the byte there, or 0 at the end.
+func (t *jsonText) next() byte {
+	for ; t.at < len(t.data); t.at++ {
+		if c := t.data[t.at]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c
 		}
 	}
-	return deepest
+	return 0
+}
+
+func (t *jsonText) value() bool {
+	switch c := t.next(); c {
+	case '"':
+		return t.text()
+	case '{':
+		return t.list('}')
+	case '[':
+		return t.list(']')
+	case 't':
+		return t.word("true")
+	case 'f':
+		return t.word("false")
+	case 'n':
+		return t.word("null")
+	}
+	return t.number()
+}
+
+// list is an object or an array: items with commas between.
+func (t *jsonText) list(end byte) bool {
+	t.at++
+	if t.deep++; t.deep > maxDepth {
+		return false
+	}
+	for more := t.next() != end; more; more = t.skip(',') {
+		if end == '}' && !t.name() || !t.value() {
+			return false
+		}
+		t.next()
+	}
+	t.deep--
+	return t.skip(end)
+}
+
+func (t *jsonText) name() bool {
+	return t.next() == '"' && t.text() && t.next() == ':' && t.skip(':')
+}
+
+// skip passes one byte if it is there.
+func (t *jsonText) skip(c byte) bool {
+	if t.at == len(t.data) || t.data[t.at] != c {
+		return false
+	}
+	t.at++
+	return true
+}
+
+func (t *jsonText) word(word string) bool {
+	if !bytes.HasPrefix(t.data[t.at:], []byte(word)) {
+		return false
+	}
+	t.at += len(word)
+	return true
+}
+
+// text is a quoted one.
+func (t *jsonText) text() bool {
+	t.at++
+	for {
+		t.at += plainBytes(t.data[t.at:])
+		if t.at == len(t.data) {
+			return false
+		}
+		switch c := t.data[t.at]; {
+		case c == '"':
+			t.at++
+			return true
+		case c == '\\':
+			if !t.escape() {
+				return false
+			}
+		default: // a control character decodes as itself
+			r, size := utf8.DecodeRune(t.data[t.at:])
+			if r < ' ' || r == utf8.RuneError && size == 1 {
+				return false
+			}
+			t.at += size
+		}
+	}
+}
+
+// plainBytes is how many bytes of a quoted text stand for themselves.
+func plainBytes(text []byte) int {
+	for i, c := range text {
+		if c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return len(text)
+}
+
+func (t *jsonText) escape() bool {
+	rest := t.data[t.at+1:]
+	switch {
+	case len(rest) == 0:
+		return false
+	case rest[0] != 'u':
+		t.at += 2
+		return strings.IndexByte(`"\/bfnrt`, rest[0]) >= 0
+	case len(rest) < 5:
+		return false
+	}
+	t.at += 6
+	return isHex(rest[1]) && isHex(rest[2]) && isHex(rest[3]) && isHex(rest[4])
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+func (t *jsonText) number() bool {
+	t.skip('-')
+	if !t.skip('0') && !t.digits() {
+		return false
+	}
+	if t.skip('.') && !t.digits() {
+		return false
+	}
+	if !t.skip('e') && !t.skip('E') {
+		return true
+	}
+	_ = t.skip('+') || t.skip('-')
+	return t.digits()
+}
+
+// digits is at least one.
+func (t *jsonText) digits() bool {
+	start := t.at
+	for t.at < len(t.data) && '0' <= t.data[t.at] && t.data[t.at] <= '9' {
+		t.at++
+	}
+	return t.at > start
 }
 
 func (m Metadata) validate(id ID, typ string) error {
-	size := 0
-	for _, text := range m.texts() {
+	size, valid := 0, true
+	count := func(text string) {
 		size += len(text)
-		if invalidTextAt(text) >= 0 {
-			return &InvalidMessageError{id, typ, "has metadata with a NUL or invalid UTF-8"}
-		}
+		valid = valid && invalidTextAt(text) < 0
 	}
-	if size > MaxMetadataBytes {
+	for _, text := range [...]string{m.Correlation, m.Causation, m.Producer, m.ContentType, m.TraceParent, m.TraceState} {
+		count(text)
+	}
+	for name, value := range m.Extra {
+		count(name)
+		count(value)
+	}
+	switch {
+	case !valid:
+		return &InvalidMessageError{id, typ, "has metadata with a NUL or invalid UTF-8"}
+	case size > MaxMetadataBytes:
 		return &TooLargeError{id, "metadata", size, MaxMetadataBytes}
 	}
 	return nil
-}
-
-func (m Metadata) texts() []string {
-	texts := []string{m.Correlation, m.Causation, m.Producer, m.ContentType, m.TraceParent, m.TraceState}
-	for k, v := range m.Extra {
-		texts = append(texts, k, v)
-	}
-	return texts
 }
 
 // invalidTextAt is where a text stops being one that PostgreSQL can hold, or -1.

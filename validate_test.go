@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -284,6 +285,61 @@ func BenchmarkValidate256B(b *testing.B) {
 	for b.Loop() {
 		if err := m.Validate(0); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// slowlyValid is what a payload has to be, in as many passes.
+func slowlyValid(data []byte) bool {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return json.Valid(data) && utf8.Valid(data) && d.Decode(&v) == nil && depthOf(v) <= 128
+}
+
+// FuzzValidatePayload against the standard library, which takes several passes.
+func FuzzValidatePayload(f *testing.F) {
+	for _, seed := range payloads {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := message(payload(string(data)))
+		if err := m.Validate(0); (err == nil) != slowlyValid(data) {
+			t.Fatalf("%q: %v", data, err)
+		}
+	})
+}
+
+// payloads are texts around the edges of JSON.
+var payloads = []string{
+	`{}`, `[]`, ` { "a" : [ 1 , -0.5e+7 , true , false , null , "x" ] } `, "\t\n\r1", `[1,]`, `[,1]`, `{"a":1,}`, `{"a"}`, `{1:2}`, `{"a":}`, `{`, `[`, `]`, `}`, `[}`, `{]`,
+	`01`, `-`, `-01`, `1.`, `.5`, `1e`, `1e+`, `1E-5`, `+1`, `0x1`, `1 2`, `--1`, `1.5.5`, `NaN`, `tru`, `truee`, `nul`, `falsee`, `t`,
+	`"`, `"\`, `"\"`, `"\u12`, `"\u12G4"`, `"\uD800"`, `"\x"`, `"\/\b\f\n\r\t\\\""`, "\"\x00\"", "\"\x1f\"", "\"\x7f\"", "\"\u00e9\u4e16\U0001f600\"", "\"\ufffd\"", "\"\xff\"", "\"\xe4\xb8\"", "\"\xed\xa0\x80\"", "{}\x00", "\x00", "\ufeff{}", "\v1",
+	nested(128), nested(129), `{"a":` + nested(127) + `}`, `{"a":` + nested(128) + `}`,
+}
+
+// TestValidateReadsPayloadsAsTheStandardLibraryDoes: texts around the edges of JSON,
+// each with any one byte changed, left out or cut off after.
+func TestValidateReadsPayloadsAsTheStandardLibraryDoes(t *testing.T) {
+	check := func(data []byte) {
+		m := message(payload(string(data)))
+		if err := m.Validate(0); (err == nil) != slowlyValid(data) {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+	for _, text := range payloads {
+		check([]byte(text))
+		if len(text) > 100 {
+			continue
+		}
+		for i := range len(text) {
+			check([]byte(text[:i]))
+			check([]byte(text[:i] + text[i+1:]))
+			for c := range 256 {
+				changed := []byte(text)
+				changed[i] = byte(c)
+				check(changed)
+			}
 		}
 	}
 }
