@@ -158,7 +158,9 @@ func (s *Store) newRequest(appends []Append, facts bool) (*request, error) {
 }
 
 func (s *Store) prepare(a *Append, r *request) error {
-	a.Messages = slices.Clone(a.Messages)
+	if !r.facts { // which are in slices of our own
+		a.Messages = slices.Clone(a.Messages)
+	}
 	for i := range a.Messages {
 		m := &a.Messages[i]
 		if m.ID == (weir.ID{}) {
@@ -172,6 +174,7 @@ func (s *Store) prepare(a *Append, r *request) error {
 		r.ids = append(r.ids, m.ID)
 		r.size += len(m.Data)
 	}
+	slices.SortStableFunc(a.Messages, weir.CompareMessages) // versions follow ids
 	if a.Expected < weir.AnyVersion {
 		return fmt.Errorf("append to %s: expected version %d means nothing", a.Stream, a.Expected)
 	}

@@ -36,7 +36,7 @@ func (g *guess) make() bool {
 		return false
 	}
 	g.believed = believedArguments(heads)
-	g.plan = newPlan(len(streams))
+	g.plan = newPlan(len(streams), g.requests)
 	for i := range heads {
 		g.plan.heads[streams[i]] = &heads[i]
 	}

@@ -20,6 +20,7 @@ type head struct {
 type row struct {
 	head  *head
 	event *weir.Event
+	order weir.ID // what the event sorts by
 }
 
 // plan decides what a group of requests stores. It is pure: it is given where the
@@ -34,8 +35,12 @@ type plan struct {
 	rows  []row
 }
 
-func newPlan(streams int) plan {
-	return plan{heads: make(map[weir.StreamID]*head, streams), known: map[weir.ID]*weir.Event{}}
+func newPlan(streams int, requests []*request) plan {
+	events := 0
+	for _, r := range requests {
+		events += len(r.ids)
+	}
+	return plan{make(map[weir.StreamID]*head, streams), make(map[weir.ID]*weir.Event, events), make([]row, 0, events)}
 }
 
 // add plans one request. A conflict leaves the plan as it was.
@@ -50,7 +55,9 @@ func (p *plan) add(r *request) error {
 		p.number(a, r.facts)
 	}
 	added := p.rows[start:]
-	slices.SortStableFunc(added, func(a, b row) int { return weir.CompareEvents(*a.event, *b.event) })
+	if len(r.appends) > 1 { // each is in order
+		slices.SortStableFunc(added, func(a, b row) int { return a.order.Compare(b.order) })
+	}
 	r.stored = len(added)
 	r.answer(p.known)
 	return nil
@@ -79,36 +86,37 @@ func (p *plan) check(a Append) error {
 	return &weir.ConflictError{Stream: a.Stream, Expected: a.Expected, Actual: at}
 }
 
-// number gives the messages that are not stored yet their versions, in the order
-// of their ids.
+// number gives the messages that are not stored yet, which are sorted by id, their
+// versions.
 func (p *plan) number(a Append, facts bool) {
 	h := p.heads[a.Stream]
-	sorted := slices.Clone(a.Messages)
-	slices.SortStableFunc(sorted, weir.CompareMessages)
-	for _, m := range sorted {
-		if p.known[m.ID] != nil {
+	events := make([]weir.Event, len(a.Messages))
+	for i := range a.Messages {
+		e := &events[i]
+		if e.Message = a.Messages[i]; p.known[e.ID] != nil {
 			continue
 		}
-		e := h.next(m, facts)
-		p.known[m.ID] = e
-		p.rows = append(p.rows, row{h, e})
+		p.known[e.ID] = e
+		p.rows = append(p.rows, row{h, e, h.next(e, facts)})
 	}
 }
 
-// next is the message as the next event of the stream. A decision knew every
-// event before it, so it sorts after them: where its id does not, it gets an
-// order id just above the last. A fact keeps its place in time.
-func (h *head) next(m weir.Message, facts bool) *weir.Event {
+// next makes e the next event of the stream and returns what it sorts by. A decision
+// knew every event before it, so it sorts after them: where its id does not, it gets
+// an order id just above the last. A fact keeps its place in time.
+func (h *head) next(e *weir.Event, facts bool) weir.ID {
 	h.version++
 	h.moved = true
-	e := &weir.Event{Message: m, Version: h.version, IsNew: true}
-	if !facts && e.ID.Compare(h.last) <= 0 {
-		e.OrderID = justAbove(h.last)
+	e.Version, e.IsNew = h.version, true
+	order := e.ID
+	if !facts && order.Compare(h.last) <= 0 {
+		order = justAbove(h.last)
+		e.OrderID = order
 	}
-	if o := e.Order(); o.Compare(h.last) > 0 {
-		h.last = o
+	if order.Compare(h.last) > 0 {
+		h.last = order
 	}
-	return e
+	return order
 }
 
 // justAbove is the smallest id greater than id.

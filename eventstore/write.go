@@ -55,7 +55,7 @@ var errDeleted = errors.New("somebody deletes streams")
 func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 	streams := w.streams()
 	names, categories, shards := w.columns(streams)
-	w.plan = newPlan(len(streams))
+	w.plan = newPlan(len(streams), w.requests)
 
 	var b pgx.Batch
 	for _, sql := range begin {
@@ -171,7 +171,7 @@ func insertArguments(rows []row) []any {
 	streams, versions := make([]int64, n), make([]int64, n)
 	ids, shards, types := make([][16]byte, n), make([]int16, n), make([]string, n)
 	var orders []*[16]byte
-	var data, contents, metadata []*string
+	var data, contents, metadata texts
 	var raw [][]byte
 	for i, r := range rows {
 		e := r.event
@@ -181,25 +181,24 @@ func insertArguments(rows []row) []any {
 			setColumn(&orders, n, i, (*[16]byte)(&e.OrderID))
 		}
 		if e.Metadata.IsJSON() {
-			text := string(e.Data)
-			setColumn(&data, n, i, &text)
+			setColumn(&data, n, i, e.Data)
 		} else {
-			setColumn(&raw, n, i, append(make([]byte, 0, len(e.Data)), e.Data...)) // never null
+			setColumn(&raw, n, i, append([]byte{}, e.Data...)) // never null
 		}
 		if content := notEmpty(e.Metadata.ContentType); content != nil {
-			setColumn(&contents, n, i, content)
+			setColumn(&contents, n, i, []byte(*content))
 		}
 		if encoded := encodeMetadata(e.Metadata); encoded != nil {
-			setColumn(&metadata, n, i, encoded)
+			setColumn(&metadata, n, i, []byte(*encoded))
 		}
 	}
 	return []any{streams, versions, ids, orders, shards, types, data, raw, contents, metadata}
 }
 
 // setColumn sets one value of a column that has n, and makes it first if it must.
-func setColumn[T any](column *[]T, n, i int, value T) {
+func setColumn[C ~[]T, T any](column *C, n, i int, value T) {
 	if *column == nil {
-		*column = make([]T, n)
+		*column = make(C, n)
 	}
 	(*column)[i] = value
 }

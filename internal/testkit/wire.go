@@ -53,17 +53,16 @@ type wireConn struct {
 	wire *Wire
 
 	// Owned by whoever reads.
-	tail  []byte
-	state byte
+	tail []byte
 }
 
 // Read passes on what comes, but for the message that says that a transaction is
 // over.
 func (c *wireConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	before := c.state
-	c.look(b[:n])
-	if before == 'T' && c.state == 'I' && c.wire.cuts.Add(-1) >= 0 {
+	c.tail = append(c.tail, b[:n]...)
+	c.tail = c.tail[max(0, len(c.tail)-len(committed)):]
+	if string(c.tail) == committed && c.wire.cuts.Add(-1) >= 0 {
 		c.wire.lost.Add(1)
 		c.Conn.Close()
 		return 0, io.ErrUnexpectedEOF
@@ -71,12 +70,6 @@ func (c *wireConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// look finds ReadyForQuery, which ends everything the server says at a time: 'Z',
-// its length of 5, and the state of the transaction.
-func (c *wireConn) look(b []byte) {
-	c.tail = append(c.tail, b...)
-	c.tail = c.tail[max(0, len(c.tail)-6):]
-	if len(c.tail) == 6 && string(c.tail[:5]) == "Z\x00\x00\x00\x05" {
-		c.state = c.tail[5]
-	}
-}
+// committed is the end of the answer to a commit, however many statements were sent
+// with it: its name, and that the server is ready and idle.
+const committed = "COMMIT\x00Z\x00\x00\x00\x05I"
