@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
 )
@@ -49,7 +51,36 @@ func (b batch) appends() []eventstore.Append {
 	return appends
 }
 
-// appendOurs appends batches to streams that exist, from one goroutine.
+// oneEach is one event for each stream.
+func oneEach(streams int) (all []batch) {
+	for first := 0; first < streams; first += perBatch {
+		var b batch
+		for i := range perBatch {
+			b = append(b, first+i)
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func appendsOf(all []batch) (appends [][]eventstore.Append) {
+	for _, b := range all {
+		appends = append(appends, b.appends())
+	}
+	return appends
+}
+
+func appendEach(ctx context.Context, s *eventstore.Store, all [][]eventstore.Append) error {
+	for _, appends := range all {
+		if _, err := s.AppendAll(ctx, appends...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendOurs appends batches to streams that exist, from one goroutine, in a process
+// that wrote to each before: the twin is told where they are, too.
 func appendOurs(of shape) side {
 	return func(ctx context.Context, t *trial) error {
 		s, end, err := t.store(ctx, grown(manyStreamsCount))
@@ -57,22 +88,14 @@ func appendOurs(of shape) side {
 			return err
 		}
 		defer end()
-		var all [][]eventstore.Append
-		for _, b := range batches(t.n, of, manyStreamsCount) {
-			all = append(all, b.appends())
-		}
-		err = t.measure(func() error {
-			for _, appends := range all {
-				if _, err := s.AppendAll(ctx, appends...); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := appendEach(ctx, s, appendsOf(oneEach(manyStreamsCount))); err != nil {
 			return err
 		}
-		return t.expectEvents(ctx, s, manyStreamsCount)
+		all := appendsOf(batches(t.n, of, manyStreamsCount))
+		if err := t.measure(func() error { return appendEach(ctx, s, all) }); err != nil {
+			return err
+		}
+		return t.expectEvents(ctx, s, 2*manyStreamsCount)
 	}
 }
 
@@ -89,23 +112,31 @@ func appendTwin(of shape) side {
 		}
 		defer end()
 		h := grownHeads(manyStreamsCount)
-		var all []*rows
-		for _, b := range batches(t.n, of, manyStreamsCount) {
-			all = append(all, b.rows(h))
-		}
-		err = t.measure(func() error {
-			for _, r := range all {
-				if err := r.insert(ctx, conn); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := insertEach(ctx, conn, rowsOf(oneEach(manyStreamsCount), h)); err != nil {
 			return err
 		}
-		return t.expectRows(ctx, conn, manyStreamsCount)
+		all := rowsOf(batches(t.n, of, manyStreamsCount), h)
+		if err := t.measure(func() error { return insertEach(ctx, conn, all) }); err != nil {
+			return err
+		}
+		return t.expectRows(ctx, conn, 2*manyStreamsCount)
 	}
+}
+
+func rowsOf(all []batch, h heads) (inserts []*rows) {
+	for _, b := range all {
+		inserts = append(inserts, b.rows(h))
+	}
+	return inserts
+}
+
+func insertEach(ctx context.Context, conn *pgx.Conn, inserts []*rows) error {
+	for _, r := range inserts {
+		if err := r.insert(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // grownHeads are the heads of a grown template.
