@@ -16,7 +16,12 @@ const WholeLog weir.Shard = -1
 // Checkpoints says where a consumer is, by shard. A shard it never touched is
 // absent: it starts at 0.
 func (s *Store) Checkpoints(ctx context.Context, consumer string) (map[weir.Shard]weir.Position, error) {
-	rows, err := s.pool.Query(ctx, s.sql.Checkpoints, consumer)
+	return s.CheckpointsIn(ctx, s.pool, consumer)
+}
+
+// CheckpointsIn is Checkpoints as a transaction sees them.
+func (s *Store) CheckpointsIn(ctx context.Context, q Querier, consumer string) (map[weir.Shard]weir.Position, error) {
+	rows, err := q.Query(ctx, s.sql.Checkpoints, consumer)
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoints of %s: %w", consumer, err)
 	}

@@ -50,6 +50,26 @@ func AtTime(t time.Time) Point {
 	return Point{id: from, until: until}
 }
 
+// Includes reports whether an event is not after the point. The zero value includes
+// everything.
+func (p Point) Includes(e weir.Event) bool {
+	order := e.Order()
+	return e.Version <= p.LastVersion() && e.Position <= p.LastPosition() &&
+		(p.until == weir.ID{} || order.Compare(p.until) <= 0)
+}
+
+// LastVersion is the version of a point in a stream, or the highest that there can be.
+func (p Point) LastVersion() weir.Version { return orDefault(p.version, math.MaxInt64) }
+
+// LastPosition is the position of a point, or the highest that there can be.
+func (p Point) LastPosition() weir.Position { return orDefault(p.position, math.MaxInt64) }
+
+// WithoutVersion is the same point, as far as it is one of the log.
+func (p Point) WithoutVersion() Point {
+	p.version = 0
+	return p
+}
+
 // Read says which events to read, and in which direction. The zero value is all
 // of them, oldest first.
 type Read struct {

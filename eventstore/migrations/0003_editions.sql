@@ -13,10 +13,11 @@ create table weir.editions (
     view       text collate "C" primary key,
     edition    bigint not null default 1,
     schema     integer not null,
+    changes    bigint not null default 1,
     rebuilt_at timestamptz
 ) with (fillfactor = 50);
 
-comment on table weir.editions is 'which edition of a view its table holds; whoever writes to the table holds the row';
+comment on table weir.editions is 'which edition of a view its table holds; whoever writes to the table holds the row; changes grows when rows are replaced by hand or by a rebuild';
 
 create table weir.rebuilds (
     view       text collate "C" primary key,
@@ -24,7 +25,7 @@ create table weir.rebuilds (
     worker     uuid not null,
     phase      text not null,
     stream_id  bigint not null default 0,
-    upto       jsonb not null,
+    upto       json not null,
     total      bigint not null,
     done       bigint not null default 0,
     started_at timestamptz not null default now(),
