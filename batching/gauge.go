@@ -34,12 +34,13 @@ const Others = "*"
 // The lateness of an item is how long ago, by the clock of this process, the first
 // item of the same key arrived that sorts after it: exactly the Quiet that would
 // have caught it, whatever producers' clocks say. It is zero if there was none, or
-// none for as long as the policy's Quiet, since no window would have helped then.
+// if nothing arrived for the key since some policy's Quiet ago.
 //
 // Quiet is twice the lateness that 999 of 1000 recent items do not exceed, where
 // 30 s ago counts half. One item that is later than that widens it at once to
-// twice its own lateness, and that is halved every 5 s. It stays between 2 ms,
-// where it begins, and the policy's Quiet.
+// twice its own lateness, and that is halved every 5 s, unless it is later than the
+// policy's Quiet: one that no window would have caught widens none. Quiet stays
+// between 2 ms, where it begins, and the policy's.
 //
 // The zero value is adaptive within the limits of Window{}. It holds three
 // sketches of 800 bytes for each of at most 257 categories. Safe for concurrent
@@ -148,7 +149,7 @@ func (d *dial) late(now time.Time, lateness time.Duration) {
 	d.stats.Items++
 	d.stats.Late++
 	d.lateness.addTime(now, lateness, 1)
-	if lateness > d.remembered(now) {
+	if lateness <= d.ceiling && lateness > d.remembered(now) {
 		d.latest, d.at = lateness, now
 	}
 	d.decide(now)

@@ -13,6 +13,7 @@ import (
 // and by time.
 type trail struct {
 	marks []mark
+	past  mark   // the last that was forgotten
 	turn  uint64 // the generation of trails that it is in
 	room  [2]mark
 }
@@ -28,9 +29,13 @@ type mark struct {
 const fineness = 64
 
 // arrive notes an arrival and says how late it is: how long ago the first item
-// arrived that sorts after it, as far as memory goes; 0 if none did.
+// arrived that sorts after it; 0 if none did. Beyond memory it says no more than
+// that.
 func (t *trail) arrive(place [16]byte, now time.Time, memory time.Duration) time.Duration {
 	t.forget(now.Add(-memory))
+	if before(place, t.past.place) {
+		return now.Sub(t.past.at)
+	}
 	newest := len(t.marks) - 1
 	switch {
 	case newest < 0 || before(t.marks[newest].place, place) && now.Sub(t.marks[newest].at) >= memory/fineness:
@@ -54,6 +59,7 @@ func (t *trail) forget(until time.Time) {
 		old++
 	}
 	if old > 0 {
+		t.past = t.marks[old-1]
 		t.marks = append(t.marks[:0], t.marks[old:]...)
 	}
 }

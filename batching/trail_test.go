@@ -20,13 +20,13 @@ func TestLatenessIsTheWindowThatWouldHaveCaughtIt(t *testing.T) {
 			want := lateness(all, place, now)
 			got := tr.arrive(place, now, memory)
 			all = append(all, mark{place, now})
-			switch exact := memory - memory/fineness; {
+			switch most := want + memory/fineness; {
 			case want < 0 && got != 0:
 				t.Fatalf("lateness %v at %v of one on time", got, now.Sub(began))
-			case want >= 0 && want <= exact && (got < want || got > want+memory/fineness):
+			case want >= 0 && want <= memory && (got < want || got > most):
 				t.Fatalf("lateness %v at %v, want %v", got, now.Sub(began), want)
-			case got > memory:
-				t.Fatalf("lateness %v, memory is %v", got, memory)
+			case want > memory && (got <= memory || got > most):
+				t.Fatalf("lateness %v at %v, want more than %v and at most %v", got, now.Sub(began), memory, most)
 			}
 			if len(tr.marks) > fineness+1 {
 				t.Fatalf("%d marks", len(tr.marks))
