@@ -20,15 +20,15 @@ func (p Program) complete(words []string) int {
 	if err != nil {
 		return Unable
 	}
-	for _, word := range candidates(parser.Model.Node, words) {
+	for _, word := range candidates(parser.Model.Node, words, p.modelNames()) {
 		fmt.Fprintln(p.Stdout, word)
 	}
 	return Done
 }
 
 // candidates are the words that may stand in the place of the last one, in the
-// order of the help.
-func candidates(node *kong.Node, words []string) []string {
+// order of the help. views are those of the program.
+func candidates(node *kong.Node, words, views []string) []string {
 	if len(words) == 0 {
 		return nil
 	}
@@ -48,11 +48,11 @@ func candidates(node *kong.Node, words []string) []string {
 			arguments++
 		}
 	}
-	return beginning(words[last], choices(node, open, words[last], arguments))
+	return beginning(words[last], choices(node, open, words[last], arguments, views))
 }
 
 // choices are all words that make sense there.
-func choices(node *kong.Node, open *kong.Flag, word string, arguments int) (all []string) {
+func choices(node *kong.Node, open *kong.Flag, word string, arguments int, views []string) (all []string) {
 	switch {
 	case open != nil:
 		return enum(open.Value)
@@ -64,6 +64,9 @@ func choices(node *kong.Node, open *kong.Flag, word string, arguments int) (all 
 		}
 		return all
 	case arguments < len(node.Positional):
+		if node.Positional[arguments].Tag.Get("complete") == "view" {
+			return views
+		}
 		return enum(node.Positional[arguments])
 	}
 	for _, child := range node.Children {

@@ -44,7 +44,7 @@ func statusOf(ctx context.Context, err error) int {
 		return Interrupted
 	case errors.Is(err, weir.ErrConflict):
 		return Conflict
-	case errors.As(err, &unable), eventstore.IsTransient(err), isShutOut(err):
+	case errors.As(err, &unable), eventstore.IsTransient(err), isShutOut(err), isMissing(err):
 		return Unable
 	}
 	return Problem
@@ -58,6 +58,14 @@ func isShutOut(err error) bool {
 	return errors.As(err, &connect) || errors.As(err, &pg) && pg.Code == insufficientPrivilege
 }
 
+// isMissing reports a table or a column that is not there: those of a view are made
+// by its application.
+func isMissing(err error) bool {
+	var pg *pgconn.PgError
+	const undefinedTable, undefinedColumn = "42P01", "42703"
+	return errors.As(err, &pg) && (pg.Code == undefinedTable || pg.Code == undefinedColumn)
+}
+
 // explain is the error for the eyes of an operator: what to do, and no password.
 func explain(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -67,6 +75,9 @@ func explain(ctx context.Context, err error) string {
 	var conflict *weir.ConflictError
 	if errors.As(err, &conflict) {
 		text += fmt.Sprintf("\nlook at what happened since; then say --expected %d to append after it, or --expected any", conflict.Actual)
+	}
+	if isMissing(err) {
+		text += "\na table is missing or older than this program: start the application once, it brings those of its views up to date"
 	}
 	return redact(text)
 }

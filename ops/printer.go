@@ -39,8 +39,9 @@ func newPrinter(w io.Writer, asJSON bool) *printer {
 	return p
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+// isTerminal takes a reader or a writer.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

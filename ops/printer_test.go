@@ -114,7 +114,7 @@ func TestEveryFlagCompletes(t *testing.T) {
 	var walk func(node *kong.Node, words []string)
 	walk = func(node *kong.Node, words []string) {
 		with := func(more ...string) []string { return append(append([]string{}, words...), more...) }
-		offered := strings.Join(candidates(parser.Model.Node, with("-")), " ")
+		offered := strings.Join(candidates(parser.Model.Node, with("-"), nil), " ")
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
 				if !strings.Contains(offered, "--"+flag.Name) {
@@ -123,7 +123,7 @@ func TestEveryFlagCompletes(t *testing.T) {
 			}
 		}
 		for _, child := range node.Children {
-			got := candidates(parser.Model.Node, with(child.Name))
+			got := candidates(parser.Model.Node, with(child.Name), nil)
 			if len(got) == 0 || !strings.Contains(strings.Join(got, " "), child.Name) {
 				t.Errorf("after %q there is no %s", words, child.Name)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/projection"
 )
 
 // Program is a command line with all verbs. The zero value is the weir program on
@@ -25,6 +26,10 @@ type Program struct {
 	// Store is where the store is unless flags or variables say otherwise, and
 	// how it is to be opened. Default nowhere.
 	Store eventstore.Config
+	// Projections are the read models of the application, as app.Config has them.
+	// verify, explain, rebuild and rewind work on those that are views. Default
+	// none.
+	Projections []projection.Projection
 	// Stdin, Stdout and Stderr default to those of the process.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -58,6 +63,11 @@ type grammar struct {
 	Append     appendCommand     `cmd:"" help:"Append one event to a stream."`
 	Import     importCommand     `cmd:"" help:"Store events from lines of JSON, each once."`
 	Export     exportCommand     `cmd:"" help:"Write events as lines of JSON."`
+	Views      viewsCommand      `cmd:"" help:"List views: how far they are, what they lag behind, what came late."`
+	Verify     verifyCommand     `cmd:"" help:"Compare the rows of views with the log."`
+	Explain    explainCommand    `cmd:"" help:"Print the events that made a row of a view."`
+	Rebuild    rebuildCommand    `cmd:"" help:"Fold the log into a new edition of a view, and swap it in."`
+	Rewind     rewindCommand     `cmd:"" help:"Print what a row of a view was at an earlier moment. Nothing is written."`
 	Doctor     DoctorOptions     `cmd:"" help:"Look whether the store is in order, and say what to do where it is not."`
 	Version    versionCommand    `cmd:"" help:"Print the version of this program."`
 	Completion completionCommand `cmd:"" help:"Print a script that makes a shell complete words of this program."`

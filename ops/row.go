@@ -26,9 +26,13 @@ type eventCells struct {
 }
 
 func (r eventRow) table() []any {
-	c := eventCells{r.Position, r.Stream, r.Version, r.Recorded, r.ID, r.Type, r.Data}
-	if !r.Metadata.IsJSON() {
-		c.Data = fmt.Appendf(nil, "<%d bytes of %s>", len(r.Data), r.Metadata.ContentType)
+	return []any{eventCells{r.Position, r.Stream, r.Version, r.Recorded, r.ID, r.Type, shown(weir.Event(r))}}
+}
+
+// shown is the payload of an event, or what to say of one that is no text.
+func shown(e weir.Event) json.RawMessage {
+	if e.Metadata.IsJSON() {
+		return e.Data
 	}
-	return []any{c}
+	return fmt.Appendf(nil, "<%d bytes of %s>", len(e.Data), e.Metadata.ContentType)
 }

@@ -10,6 +10,17 @@
 // the middle: the numbers stay the same. Without -log it makes a log up. It brings
 // its own servers, unless WEIR_POSTGRES and WEIR_NATS name some.
 //
+// What it leaves in a database that lasts can be looked at and mended afterwards with
+// "ops" and a verb, behind the flags that name the log:
+//
+//	export WEIR_POSTGRES=postgres://weir:weir@127.0.0.1:5432/weir
+//	go run ./examples/loans -jitter 2s
+//	go run ./examples/loans ops views
+//	go run ./examples/loans ops verify trace
+//	go run ./examples/loans ops explain trace 'case-loan 10000' # what made that row
+//	go run ./examples/loans ops rewind trace 'case-loan 10000' --to 3
+//	go run ./examples/loans ops rebuild trace
+//
 // What lives here is the example: the command, its messages, views and numbers.
 // How a log is read lives in xes.
 package main
@@ -29,6 +40,7 @@ import (
 	"time"
 
 	"github.com/weir-es/weir/devserver"
+	"github.com/weir-es/weir/ops"
 )
 
 // Exit statuses.
@@ -47,6 +59,8 @@ type options struct {
 	seed      uint64
 	kill      int
 	json      bool
+	// ops is the command line behind the word "ops"; nil: to run the log.
+	ops []string
 }
 
 func main() {
@@ -63,6 +77,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if err != nil {
 		return exitUsage
+	}
+	if o.ops != nil {
+		return operate(ctx, o, stdout, stderr)
 	}
 	result, err := load(ctx, o, stderr)
 	switch {
@@ -95,7 +112,11 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if err := o.check(flags.Args()); err != nil {
+	rest := flags.Args()
+	if len(rest) > 0 && rest[0] == "ops" {
+		o.ops, rest = rest[1:], nil
+	}
+	if err := o.check(rest); err != nil {
 		fmt.Fprintf(stderr, "loans: %v\n", err)
 		return o, err
 	}
@@ -160,6 +181,30 @@ func load(ctx context.Context, o options, stderr io.Writer) (result Result, err 
 		display:  display,
 	}
 	return run.all(ctx)
+}
+
+// operate runs a verb of the operator's on what an earlier run of the same log left.
+// It needs the database alone.
+func operate(ctx context.Context, o options, stdout, stderr io.Writer) int {
+	program, err := o.program(ctx)
+	if err != nil {
+		fmt.Fprintln(stderr, "loans:", oneLine(err))
+		return exitFailed
+	}
+	program.Name, program.Stdout, program.Stderr = "loans ops", stdout, stderr
+	return program.Run(ctx, o.ops)
+}
+
+func (o options) program(ctx context.Context) (ops.Program, error) {
+	log, err := o.source()
+	if err != nil {
+		return ops.Program{}, err
+	}
+	found, err := log.check(ctx)
+	if err != nil {
+		return ops.Program{}, err
+	}
+	return ops.Of((&run{found: found}).config())
 }
 
 func print(w io.Writer, result Result, asJSON bool) error {

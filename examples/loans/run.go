@@ -173,9 +173,9 @@ func awaitWork(ctx context.Context, a *app.App) error {
 	}
 }
 
-// app runs one app until do returns.
-func (r *run) app(ctx context.Context, do func(context.Context, *app.App) error) error {
-	a, err := app.New(ctx, app.Config{
+// config is that of every app of the run, and of who looks after them.
+func (r *run) config() app.Config {
+	return app.Config{
 		Name:           r.name(),
 		Postgres:       r.postgres,
 		NATS:           r.nats,
@@ -183,7 +183,12 @@ func (r *run) app(ctx context.Context, do func(context.Context, *app.App) error)
 		Projections:    []projection.Projection{traceView, activityView},
 		ConnectTimeout: r.patience,
 		Logger:         r.logger,
-	})
+	}
+}
+
+// app runs one app until do returns.
+func (r *run) app(ctx context.Context, do func(context.Context, *app.App) error) error {
+	a, err := app.New(ctx, r.config())
 	if err != nil {
 		return err
 	}
