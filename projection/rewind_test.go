@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -98,25 +99,29 @@ func TestP5_RewindsFromSnapshotsEqualTheSortedFold(t *testing.T) {
 	w, _ := startWith(t, s, lists, func(w *projection.Worker) { w.SetLongest(150) })
 	round := 0
 	rapid.Check(t, func(r *rapid.T) {
-		round++
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
-		n := rapid.IntRange(1, 900).Draw(r, "events")
+		n := rapid.IntRange(1, 2000).Draw(r, "events")
 		places := rapid.SampledFrom([]int{1, 5, 50, 500}).Draw(r, "places")
-		batch := rapid.SampledFrom([]int{3, 20, 150}).Draw(r, "batch")
-		stream := weir.StreamID(fmt.Sprintf("a-%d", round))
+		batch := rapid.SampledFrom([]int{20, 100, 500}).Draw(r, "batch")
+		streams := map[weir.StreamID][]weir.Message{}
 		facts := make([]weir.Message, n)
 		for i := range facts {
+			stream := weir.StreamID(fmt.Sprintf("a-%d", round+random.IntN(4)))
 			facts[i] = add(stream, i)
+			streams[stream] = append(streams[stream], facts[i])
 		}
-		for part := range slices.Chunk(late(random, facts, places, 8), batch) {
+		round += 4
+		for part := range slices.Chunk(late(random, facts, places, 5), batch) {
 			ingest(t, s, part...)
-			if random.IntN(3) == 0 {
+			if random.IntN(2) == 0 {
 				settle(t, s, w)
 			}
 		}
 		settle(t, s, w)
-		if got := row(t, s, lists, string(stream)); !slices.Equal(got.State.Seen, seenBy(facts)) || got.Version != weir.Version(n) {
-			r.Fatalf("the row is at version %d and has seen %v", got.Version, got.State.Seen)
+		for stream, facts := range streams {
+			if got := row(t, s, lists, string(stream)); !slices.Equal(got.State.Seen, seenBy(facts)) || got.Version != weir.Version(len(facts)) {
+				r.Fatalf("the row of %d events is at version %d and has seen %v", len(facts), got.Version, got.State.Seen)
+			}
 		}
 	})
 	if found := verified(t, s, lists); found.Wrong != 0 {
@@ -464,5 +469,88 @@ func TestRetainedSnapshotsAreNearAnyLateEvent(t *testing.T) {
 		if needed, replayed := 100_000-late+1, 100_000-from; replayed > 6*needed+200 {
 			t.Fatalf("an event late by %d replays %d, from %v", needed, replayed, at)
 		}
+	}
+}
+
+// TestP4_EventsThatArriveDuringARewind are applied once, and the row is at the head
+// of its stream when the rewind commits.
+func TestP4_EventsThatArriveDuringARewind(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	ctx := testkit.Context(t)
+	view := projection.View[trail]{Name: "trails"}
+	w, _ := startWith(t, s, view, func(w *projection.Worker) { w.SetLongest(100) })
+	var facts []weir.Message
+	more := func(n int) []weir.Message {
+		for range n {
+			facts = append(facts, add("a-1", len(facts)))
+		}
+		return facts[len(facts)-n:]
+	}
+	first := more(5000)
+	ingest(t, s, first[3:]...)
+	settle(t, s, w)
+	execute(t, s, "delete from weir.snap_trails") // so that each begins at the beginning
+	done := make(chan error, 1)
+	arriving, stop := context.WithCancel(ctx)
+	go func() {
+		for arriving.Err() == nil { // as fast as it goes, which is more than 1,000 a second
+			if _, err := s.Ingest(ctx, false, more(20)...); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for _, tardy := range first[:3] {
+		rewinds := w.Progress().Rewinds
+		ingest(t, s, tardy)
+		testkit.Await(t, time.Minute, "the rewind lands", func() bool { return w.Progress().Rewinds > rewinds })
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	settle(t, s, w)
+	wanted := trail{}
+	for i := range facts {
+		wanted = wanted.Evolve(added{N: i})
+	}
+	got, err := view.Row(ctx, s, "a-1")
+	if err != nil || got.State != wanted || got.Version != weir.Version(len(facts)) {
+		t.Errorf("of %d events the row is %+v, want %+v: %v", len(facts), got, wanted, err)
+	}
+}
+
+// TestTwoViewsOfOneStream are each right, and a rebuild of one leaves the other alone.
+func TestTwoViewsOfOneStream(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	ctx := testkit.Context(t)
+	counts := projection.View[trail]{Name: "trails", Types: []string{"test.added"}}
+	facts := shuffled(5, 40)
+	facts = append(facts, fact("a-1", "test.dropped", dropped{}))
+	for range 2 {
+		for part := range slices.Chunk(facts, 30) {
+			ingest(t, s, part...)
+		}
+		for _, p := range []projection.Projection{lists, counts} {
+			w, stop := start(t, s, p)
+			settle(t, s, w)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := counts.Rebuild(ctx, s, projection.Rebuild{}); err != nil {
+			t.Fatal(err)
+		}
+		facts = []weir.Message{add("a-1", 7)}
+	}
+	want(t, s, "a-1", 7)
+	if got, err := counts.Get(ctx, s, "a-1"); err != nil || got.Count != 41 {
+		t.Errorf("the other view has %+v: %v", got, err)
+	}
+	if found := verified(t, s, lists); found.Wrong != 0 {
+		t.Errorf("verify found %+v", found)
 	}
 }
