@@ -58,7 +58,7 @@ func (x *existing) add(heads map[weir.StreamID]*head) {
 		clear(x.streams)
 	}
 	for stream, h := range heads {
-		x.streams[stream] = *h
+		x.streams[stream] = head{id: h.id, shard: h.shard, version: h.version, last: h.last}
 	}
 }
 

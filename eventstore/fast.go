@@ -21,15 +21,15 @@ func (w *writer) runAtOnce(ctx context.Context, q sender) (bool, error) {
 		return false, nil
 	}
 	g := guess{writer: w}
-	if !g.make() {
+	if !g.form() {
 		return false, nil
 	}
 	return g.send(ctx, q)
 }
 
-// make plans from memory. It refuses what would end in a conflict or only compare: that
+// form plans from memory. It refuses what would end in a conflict or only compare: that
 // needs to be known for certain.
-func (g *guess) make() bool {
+func (g *guess) form() bool {
 	streams := g.streams()
 	heads, ok := g.s.existing.take(streams)
 	if !ok {

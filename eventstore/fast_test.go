@@ -125,8 +125,16 @@ func TestAppendTakesOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	at++
-	trips.take()
+	if got := trips.take(); got != 2 {
+		t.Errorf("an append in the caller's transaction took %d round trips, want 2", got)
+	}
 	appends(s, weir.Exactly(at), 2)
+	if _, err := s.Ingest(ctx, true, messages("a-1", 1)...); err != nil {
+		t.Fatal(err)
+	}
+	if got := trips.take(); got != 2 {
+		t.Errorf("facts of which some may be stored took %d round trips, want 2", got)
+	}
 	if len(trips.errors) > 0 {
 		t.Errorf("the server refused something: %v", trips.errors)
 	}

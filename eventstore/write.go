@@ -18,8 +18,8 @@ type sender interface {
 }
 
 // writer stores a group of requests in one transaction, in two round trips: lock
-// the streams and see where they are; then, after the plan, register in flight,
-// insert and advance. With careful a lookup of the stored ids stands between.
+// the streams and see where they are, with careful also which ids are stored; then,
+// after the plan, register in flight, insert and advance.
 type writer struct {
 	s        *Store
 	requests []*request
@@ -36,11 +36,6 @@ func (w *writer) run(ctx context.Context, q sender, begin, end []string) error {
 	if err := w.lock(ctx, q, begin); err != nil {
 		return err
 	}
-	if w.careful {
-		if err := w.lookUp(ctx, q); err != nil {
-			return err
-		}
-	}
 	for _, r := range w.requests {
 		r.err = w.plan.add(r)
 	}
@@ -50,8 +45,8 @@ func (w *writer) run(ctx context.Context, q sender, begin, end []string) error {
 // errDeleted says that somebody deleted streams which existed before.
 var errDeleted = errors.New("somebody deletes streams")
 
-// lock creates missing streams, locks all in the order of their names, and reads
-// their heads.
+// lock creates missing streams, locks all in the order of their names, and reads their
+// heads, with careful also the events that are stored already.
 func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 	streams := w.streams()
 	names, categories, shards := w.columns(streams)
@@ -78,6 +73,9 @@ func (w *writer) lock(ctx context.Context, q sender, begin []string) error {
 		}
 		return rows.Err()
 	})
+	if w.careful {
+		w.queueLookUp(&b)
+	}
 	if err := q.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
@@ -109,14 +107,15 @@ func (w *writer) columns(streams []weir.StreamID) (names, categories []string, s
 	return names, categories, shards
 }
 
-func (w *writer) lookUp(ctx context.Context, q sender) error {
+// queueLookUp looks for stored ids once the streams are locked: a statement sees what
+// was committed before it began, not before the one that waited.
+func (w *writer) queueLookUp(b *pgx.Batch) {
 	var ids [][16]byte
 	for _, r := range w.requests {
 		for _, id := range r.ids {
 			ids = append(ids, id)
 		}
 	}
-	var b pgx.Batch
 	b.Queue(w.s.sql.FindEvents, ids).Query(func(rows pgx.Rows) error {
 		for event, err := range scanEvents(rows) {
 			if err != nil {
@@ -126,7 +125,6 @@ func (w *writer) lookUp(ctx context.Context, q sender) error {
 		}
 		return nil
 	})
-	return q.SendBatch(ctx, &b).Close()
 }
 
 func (w *writer) write(ctx context.Context, q sender, end []string) error {
