@@ -121,7 +121,7 @@ func (s *landingStep[S]) keep(f *refold[S]) {
 	held := holding(l.bases, f.base)
 	var fresh []snapshot
 	for _, one := range held {
-		if !contains(l.stored, one) && one.reached < f.version {
+		if whole := l.bases[len(l.bases)-1]; !contains(l.stored, one) && one.last != whole.last {
 			fresh = append(fresh, one)
 		}
 	}

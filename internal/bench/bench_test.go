@@ -140,7 +140,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestResultIsOfMedians(t *testing.T) {
-	r := result{benchmark{name: "b", unit: "items/s", target: 0.3}, []float64{100, 300, 900}, []float64{1000, 500, 2000}}
+	r := result{benchmark{name: "b", unit: "items/s", target: 0.3}, []float64{100, 300, 900}, []float64{1000, 500, 2000}, ""}
 	if l := r.line(); l.Ours != 300 || l.Twin != 1000 || l.Ratio != 0.3 {
 		t.Errorf("%+v", l)
 	}

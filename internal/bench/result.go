@@ -11,6 +11,7 @@ import (
 type result struct {
 	benchmark
 	ours, twin []float64 // items per second
+	note       string
 }
 
 // line is a result as -json prints it. Rates are medians in items per second;
@@ -45,8 +46,8 @@ func (r result) String() string {
 		verdict = "NOT MET"
 	}
 	low, high := r.spread()
-	return fmt.Sprintf("%-18s twin %10.0f  ours %10.0f %-9s ratio %5.2f (%.2f to %.2f)  target %.1f %s",
-		l.Name, l.Twin, l.Ours, l.Unit, l.Ratio, low, high, l.Target, verdict)
+	return fmt.Sprintf("%-19s twin %10.0f  ours %10.0f %-9s ratio %5.2f (%.2f to %.2f)  target %.1f %s  %s",
+		l.Name, l.Twin, l.Ours, l.Unit, l.Ratio, low, high, l.Target, verdict, r.note)
 }
 
 // spread is the lowest and the highest ratio of a round.

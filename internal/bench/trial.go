@@ -19,6 +19,7 @@ type trial struct {
 	profile string // file for a CPU profile, or ""
 
 	took    time.Duration // of what was measured
+	note    string        // what else is worth knowing, for people
 	checked bool          // whether everything arrived
 }
 
@@ -50,6 +51,14 @@ func (t *trial) measure(work func() error) error {
 	began := time.Now()
 	err = work()
 	t.took = time.Since(began)
+	return err
+}
+
+// add times a part of the work, where other parts do not count.
+func (t *trial) add(work func() error) error {
+	began := time.Now()
+	err := work()
+	t.took += time.Since(began)
 	return err
 }
 

@@ -1,0 +1,2 @@
+-- Make every row wrong.
+update weir.view_accounts set state = '{}'
