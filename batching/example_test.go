@@ -1,6 +1,7 @@
 package batching_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -37,4 +38,34 @@ func Example() {
 	// roof [{roof 1} {roof 2} {roof 3}]
 	// cellar [{cellar 1} {cellar 2}]
 	// <nil>
+}
+
+// An adaptive Collector needs to know, besides, what sorts its items and which of
+// them are alike. What it learned can be read at any time.
+func ExampleGauge() {
+	type order struct {
+		id   [16]byte
+		shop string
+	}
+	gauge := &batching.Gauge{Policy: batching.Adaptive(batching.Inbox)}
+	collector := batching.Collector[string, order]{
+		Window:   batching.Inbox,
+		Gauge:    gauge,
+		Key:      func(o order) string { return o.shop },
+		Category: func(string) string { return "shop" },
+		Place:    func(o order) [16]byte { return o.id },
+		Compare:  func(a, b order) int { return bytes.Compare(a.id[:], b.id[:]) },
+		Flush:    func(context.Context, []batching.Batch[string, order]) error { return nil },
+	}
+	source := make(chan order, 2)
+	source <- order{[16]byte{1}, "north"}
+	source <- order{[16]byte{2}, "south"}
+	close(source)
+	fmt.Println(collector.Collect(context.Background(), source))
+
+	shop := gauge.Stats()["shop"]
+	fmt.Println(shop.Items, shop.Late, shop.Quiet)
+	// Output:
+	// <nil>
+	// 2 0 2ms
 }

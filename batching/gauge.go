@@ -34,7 +34,7 @@ const Others = "*"
 // The lateness of an item is how long ago, by the clock of this process, the first
 // item of the same key arrived that sorts after it: exactly the Quiet that would
 // have caught it, whatever producers' clocks say. It is zero if there was none, or
-// if nothing arrived for the key since some policy's Quiet ago.
+// if so long ago that the key is forgotten: when it was silent for the longest Quiet.
 //
 // Quiet is twice the lateness that 999 of 1000 recent items do not exceed, where
 // 30 s ago counts half. One item that is later than that widens it at once to
