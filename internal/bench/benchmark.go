@@ -28,7 +28,7 @@ type side func(ctx context.Context, t *trial) error
 var benchmarks = []benchmark{
 	{"windows/1key", "items/s", floor, 4_000_000, 1, collectOurs(1), collectTwin(1)},
 	{"windows/100k-keys", "items/s", floor, 1_000_000, 1, collectOurs(100_000), collectTwin(100_000)},
-	{"windows/adaptive", "items/s", floor, 1_000_000, 1, collectAdaptive(10_000), collectTwin(10_000)},
+	{"windows/adaptive", "items/s", floor, 1_000_000, 1, collectAdaptive(1_000), collectTwin(1_000)},
 	{"publish", "events/s", floor, 200_000, 1, publishOurs, publishTwin},
 	{"ingest", "events/s", 0.7, 100_000, 1, ingestOurs, ingestTwin},
 	{"append/batch100", "events/s", 0.8, 60_000, 100, appendOurs(oneStream), appendTwin(oneStream)},
