@@ -36,6 +36,7 @@ type letter struct {
 	// Guarded by courier.mu.
 	next    *letter // behind it, of the same event stream
 	ahead   *letter // whose next it is, while it waits
+	passed  int     // how many with lower ids went before it since it was posted
 	token   uint64  // names it in the reply subject, once it has been sent
 	due     time.Time
 	tries   int
@@ -170,7 +171,8 @@ func (k *courier) post(l *letter, t **tally) error {
 
 // queue puts l among the waiting of its stream, by id, or launches it. Lock held.
 // Ids nearly always come in order, so the place is looked for from the end; there
-// are never more letters than slots.
+// are never more letters than slots. Nor does one let more than that go before it,
+// or an id from the future would wait for as long as its stream is busy.
 func (k *courier) queue(l *letter) (first bool) {
 	ahead := k.lanes[l.msg.Subject]
 	if ahead == nil {
@@ -178,7 +180,8 @@ func (k *courier) queue(l *letter) (first bool) {
 		k.launch(l)
 		return true
 	}
-	for ahead.token == 0 && compareLetters(l, ahead) < 0 {
+	for ahead.token == 0 && ahead.passed < cap(k.slots) && compareLetters(l, ahead) < 0 {
+		ahead.passed++
 		ahead = ahead.ahead
 	}
 	k.insert(l, ahead)

@@ -261,6 +261,23 @@ func firstThenSorted(messages []weir.Message) (expected []weir.Message) {
 	return append(expected, others...)
 }
 
+// An id from the future, on a stream that is never idle: others go before it as often
+// as there are slots, and no more.
+func TestP8_NoMessageIsOvertakenForEver(t *testing.T) {
+	under := &letter{token: 1, msg: nats.Msg{Subject: "s"}}
+	k := &courier{lanes: map[string]*letter{"s": under}, slots: make(chan struct{}, 3)}
+	for _, n := range []byte{1, 99, 2, 3, 4, 5, 6} {
+		k.queue(&letter{id: weir.ID{n}, msg: nats.Msg{Subject: "s"}})
+	}
+	var order []byte
+	for l := under.next; l != nil; l = l.next {
+		order = append(order, l.id[0])
+	}
+	if want := []byte{1, 2, 3, 4, 99, 5, 6}; !slices.Equal(order, want) {
+		t.Errorf("they leave as %v, want %v", order, want)
+	}
+}
+
 func TestP5_PublishSortsWhatItIsGiven(t *testing.T) {
 	server, c := declared(t, Config{})
 	var sorted []weir.Message
