@@ -70,6 +70,9 @@ func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, appends ...Append) ([]w
 	if err != nil {
 		return nil, fmt.Errorf("append %d events to %s: %w", len(r.ids), r.where(), err)
 	}
+	if r.err == nil {
+		r.err = s.inline.fold(ctx, tx, w.plan.rows)
+	}
 	if r.err != nil {
 		return nil, fmt.Errorf("append %d events to %s: %w", len(r.ids), r.where(), r.err)
 	}
@@ -120,6 +123,7 @@ type request struct {
 	appends []Append
 	facts   bool
 	careful bool // look for stored ids beforehand
+	apart   bool // store it without the inline views that cannot fold it
 	size    int  // bytes of payload
 
 	ids    []weir.ID     // in the caller's order

@@ -165,6 +165,9 @@ func (g *group) try(s *Store, requests []*request, careful bool) {
 		for _, r := range requests {
 			g.try(s, []*request{r}, careful)
 		}
+	case requests[0].facts && !requests[0].apart && isInline(err):
+		requests[0].apart = true
+		g.try(s, requests, careful)
 	default:
 		for _, r := range requests {
 			r.err = err
@@ -195,6 +198,9 @@ func rollBack(conn *pgxpool.Conn) {
 const beginSQL, commitSQL = "begin isolation level read committed", "commit"
 
 func (s *Store) transact(ctx context.Context, requests []*request, careful bool) error {
+	if len(s.inline.now()) > 0 {
+		return s.transactInline(ctx, requests, careful)
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err

@@ -83,6 +83,7 @@ type Store struct {
 	group    group
 	turns    turns
 	existing existing
+	inline   inlines
 	names    *weir.Registry
 }
 

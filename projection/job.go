@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-es/weir"
@@ -38,5 +39,12 @@ func (j *job) expectRows(n int) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		j.count.Skipped += int64(n) - tag.RowsAffected()
 		return nil
+	}
+}
+
+// queueCounts notes rewinds where other processes see them: at a checkpoint.
+func (j *job) queueCounts(b *pgx.Batch, consumer string, shard weir.Shard) {
+	if c := j.count; c.Inversions+c.Rewinds+c.Replayed > 0 {
+		b.Queue(j.store.Qualify(countRewinds), consumer, shard, c.Inversions, c.Rewinds, c.FromSnapshot, c.Replayed)
 	}
 }

@@ -82,7 +82,7 @@ func claimed(t *testing.T, s *eventstore.Store, p projection.Projection) (*proje
 	if _, err := instance.Heartbeat(ctx); err != nil {
 		t.Fatal(err)
 	}
-	scope, shards := "shards", make([]weir.Shard, s.Shards())
+	scope, shards := "shards of "+p.ProjectionName(), make([]weir.Shard, s.Shards())
 	for i := range shards {
 		shards[i] = weir.Shard(i)
 	}

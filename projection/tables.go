@@ -65,6 +65,9 @@ func (v View[S]) Prepare(ctx context.Context, s *eventstore.Store) error {
 	if _, err := s.Pool().Exec(ctx, s.Qualify(firstEdition), v.Name, v.Schema); err != nil {
 		return fmt.Errorf("note the edition of view %s: %w", v.Name, err)
 	}
+	if v.Inline {
+		s.AddInline(v.Name, inline[S]{v, s})
+	}
 	return nil
 }
 

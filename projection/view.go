@@ -37,6 +37,13 @@ type View[S weir.Evolver[S]] struct {
 	// ByEventID. A view that is keyed By a function is folded in the order of
 	// the log.
 	Order Order
+	// Inline folds the events of an append in its transaction, so that the row is
+	// never behind its stream, for the price of slower appends: an append that
+	// the view cannot fold fails with an *eventstore.InlineError. A worker
+	// follows all the same, for events that were appended by programs without
+	// the view, before it was there, or by an import; it parks facts that the
+	// view cannot fold. For views that are keyed by stream.
+	Inline bool
 	// Schema is the version of the meaning of S. Raise it when the fold
 	// changes, and rebuild: snapshots of another schema are passed over.
 	Schema int
@@ -63,6 +70,9 @@ func (v View[S]) wants() (typeSet, Unknown) { return v.Types, v.Unknown }
 
 // check looks for what cannot work.
 func (v View[S]) check() error {
+	if v.Inline && !v.Key.byStream() {
+		return fmt.Errorf("view %s: an inline view is keyed by stream, since appends to several streams would wait for each other at its rows", v.Name)
+	}
 	if v.Order != ByEventID && !v.Key.byStream() {
 		return fmt.Errorf("view %s: an order is for views that are keyed by stream; others follow the order of the log", v.Name)
 	}

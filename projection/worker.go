@@ -420,7 +420,7 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 		return err
 	}
 	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
-	w.queueCounts(&writes, shards[0], j)
+	j.queueCounts(&writes, w.Projection.ProjectionName(), shards[0])
 	w.queueBehind(&writes, j)
 	limited, cancel = context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -433,15 +433,6 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	limited, cancel = context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	return tx.Commit(limited)
-}
-
-// queueCounts notes rewinds where other processes see them, at the checkpoint, which
-// is written anyway.
-func (w *Worker) queueCounts(b *pgx.Batch, shard weir.Shard, j *job) {
-	c := j.count
-	if c.Inversions+c.Rewinds+c.Replayed > 0 {
-		b.Queue(w.Store.Qualify(countRewinds), w.Projection.ProjectionName(), shard, c.Inversions, c.Rewinds, c.FromSnapshot, c.Replayed)
-	}
 }
 
 // rollback does not depend on the context that was just cancelled.
