@@ -52,7 +52,7 @@ func (p Program) withDefaults() Program {
 // grammar is the command line.
 type grammar struct {
 	Postgres       string        `placeholder:"URL" env:"WEIR_POSTGRES" help:"Where PostgreSQL is. Prefer the variable: command lines are seen by others."`
-	Schema         string        `placeholder:"NAME" env:"WEIR_SCHEMA" help:"The schema of the store. Default weir."`
+	Schema         string        `placeholder:"NAME" env:"WEIR_SCHEMA" help:"The schema of the store. Default ${schema}."`
 	ConnectTimeout time.Duration `default:"10s" help:"How long to go on trying a server that is not there."`
 	Output         string        `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs: an object, or one per line where there are many."`
 
@@ -117,6 +117,7 @@ func (p Program) run(ctx context.Context, args []string) error {
 
 func (p Program) parser(g *grammar, exit func(int)) (*kong.Kong, error) {
 	return kong.New(g, kong.Name(p.Name), kong.Writers(p.Stdout, p.Stderr), kong.Exit(exit),
+		kong.Vars{"schema": cmp.Or(p.Store.Schema, "weir")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Description(description))
 }
 

@@ -50,6 +50,9 @@ func TestProgramInAnApplication(t *testing.T) {
 		!strings.Contains(out.String(), `boxoffice ops __complete "${COMP_WORDS[@]:2:COMP_CWORD-2+1}"`) || !strings.Contains(out.String(), "-F _boxoffice_ops_complete boxoffice\n") {
 		t.Error(status, out.String())
 	}
+	if status := run("--help"); status != ops.Done || !strings.Contains(out.String(), "Default boxoffice") {
+		t.Error(status, out.String())
+	}
 	if s.Pool().Ping(testkit.Context(t)) != nil {
 		t.Error("the pool of the application was closed")
 	}

@@ -435,6 +435,23 @@ func TestInterruptedRebuildGoesOn(t *testing.T) {
 	d.run(ops.Done, "rebuild", "notes", "--yes")
 }
 
+// TestRestartForgets what an interrupted rebuild has done, here wrongly: it says that
+// all streams are done, and the check of the new edition finds that they are not.
+func TestRestartForgets(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.program.Projections[0] = projection.View[picky]{Name: "notes"}
+	d.run(ops.Problem, "rebuild", "notes", "--yes")
+	d.program.Projections[0] = notesView
+	d.sql(`update weir.rebuilds set stream_id = 1000`)
+	_, errs := d.run(ops.Problem, "rebuild", "notes", "--yes")
+	has(t, errs, "is wrong and was not swapped in", "the old edition still serves", "`desk ops rebuild notes --restart` begins again")
+	_, errs = d.run(ops.Problem, "rebuild", "notes", "--restart")
+	has(t, errs, "nothing was done", "throws away a rebuild that has read 0 events, and reads all 4 again")
+	d.run(ops.Done, "rebuild", "notes", "--restart", "--yes")
+	d.run(ops.Done, "verify")
+}
+
 // TestNobodyAnswers: a question to a terminal that nobody sits at is a no. The null
 // device is one, as far as one can tell.
 func TestNobodyAnswers(t *testing.T) {

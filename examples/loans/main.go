@@ -187,6 +187,9 @@ func load(ctx context.Context, o options, stderr io.Writer) (result Result, err 
 // It needs the database alone.
 func operate(ctx context.Context, o options, stdout, stderr io.Writer) int {
 	program, err := o.program(ctx)
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "loans:", oneLine(err))
 		return exitFailed
