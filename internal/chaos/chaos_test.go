@@ -127,9 +127,25 @@ func TestABadDayShowsWhatTheHorizonIsFor(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	for _, c := range []struct{ arguments, want string }{
-		{"-run nothing", "horizon, last"},
+		{"-run nothing", "horizon, last, fan-in"},
 		{"-seconds 0", "between 1 and 3600"},
 		{"horizon", "after -run"},
+		{"-run fan-in -delay 2s", "0..2s"},
+		{"-run fan-in -delay 0..soon", "soon"},
+		{"-run fan-in -delay later..2s", "later"},
+		{"-run fan-in -delay 2s..1s", "ascends"},
+		{"-run fan-in -delay -1s..1s", "ascends"},
+		{"-run fan-in -delay 0..2m", "within 0..1m0s"},
+		{"-run fan-in -windows wide", "adaptive, fixed or off"},
+		{"-run fan-in -producers 0", "between 1 and 50"},
+		{"-run fan-in -producers 51", "between 1 and 50"},
+		{"-run fan-in -events 4", "one for each producer"},
+		{"-run fan-in -events 10000001", "10000000"},
+		{"-run fan-in -rate 0", "between 1 and 100000"},
+		{"-run fan-in -turns 0", "between 1 and 350"},
+		{"-run fan-in -turns 351", "between 1 and 350"},
+		{"-run fan-in -skew -1s", "between 0 and 20s"},
+		{"-run fan-in -skew 21s", "between 0 and 20s"},
 	} {
 		err := run(context.Background(), strings.Fields(c.arguments), &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -17,7 +17,7 @@ import (
 const grace = 30 * time.Second
 
 // horizon plays writers of every kind against readers of every kind.
-func horizon(ctx context.Context, o options) (report, error) {
+func horizon(ctx context.Context, o options) (outcome, error) {
 	return play(ctx, o, func(near, far, worker *eventstore.Store) []*reader {
 		var even, odd []weir.Shard
 		for shard := range weir.Shard(near.Shards()) {
@@ -40,7 +40,7 @@ func horizon(ctx context.Context, o options) (report, error) {
 }
 
 // last plays the same writers against a reader without a horizon.
-func last(ctx context.Context, o options) (report, error) {
+func last(ctx context.Context, o options) (outcome, error) {
 	return play(ctx, o, func(near, _, _ *eventstore.Store) []*reader {
 		return []*reader{{name: "tail by last", tail: true, store: near, follow: byLast}}
 	})

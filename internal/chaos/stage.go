@@ -118,12 +118,14 @@ func (s *stage) named(program string) string {
 }
 
 // dice are those of one actor: the same seed and name throw the same.
-func (s *stage) dice(name string) *rand.Rand {
+func (s *stage) dice(name string) *rand.Rand { return dice(s.seed, name) }
+
+func dice(seed uint64, name string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, c := range []byte(name) {
 		h = (h ^ uint64(c)) * 1099511628211
 	}
-	return rand.New(rand.NewPCG(s.seed, h))
+	return rand.New(rand.NewPCG(seed, h))
 }
 
 // kill ends a backend of a random writer now and then, until the writers' time is
