@@ -188,6 +188,7 @@ func load(ctx context.Context, o options, stderr io.Writer) (result Result, err 
 func operate(ctx context.Context, o options, stdout, stderr io.Writer) int {
 	program, err := o.program(ctx)
 	if ctx.Err() != nil {
+		fmt.Fprintln(stderr, "loans: interrupted")
 		return exitInterrupted
 	}
 	if err != nil {
