@@ -20,7 +20,7 @@ func TestP1_AcknowledgedOnlyAfterTheCommit(t *testing.T) {
 	a := open(t, config)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	testkit.Await(t, 5*time.Second, "it owns the shards", func() bool { return a.Health(ctx).Owner })
+	testkit.Await(t, 5*time.Second, "it owns the shards", func() bool { return a.Health(ctx).Leases > 0 })
 	if err := server.Stop(ctx, "fast"); err != nil {
 		t.Fatal(err)
 	}

@@ -31,12 +31,12 @@ type App struct {
 	kill      context.CancelCauseFunc
 	life      context.Context // ends with Kill and with Close
 	ran       atomic.Bool
-	owner     atomic.Bool
+	owned     atomic.Int64 // leases
 	count     counts
 	inbox     batching.Gauge // shared by all shards
 
 	mu      sync.Mutex
-	workers map[string]*projection.Worker // by projection; empty while another instance owns the shards
+	workers map[string]*projection.Worker // by projection; none where others own all leases
 	earlier map[string]projection.Counts  // of workers that ended
 }
 

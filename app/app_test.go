@@ -72,7 +72,7 @@ func TestPublishedFactsReachReadModels(t *testing.T) {
 		if err != nil || g.Seats != 1 {
 			t.Errorf("guest 7: %v, %v", g, err)
 		}
-		if h := a.Health(ctx); !h.Ready || !h.Owner || h.Waiting != 0 || h.Behind["seats"].Positions != 0 {
+		if h := a.Health(ctx); !h.Ready || h.Leases != h.Shared || h.Waiting != 0 || h.Behind["seats"].Positions != 0 {
 			t.Errorf("health: %+v", h)
 		}
 		return nil

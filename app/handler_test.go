@@ -33,7 +33,7 @@ func TestHealthHandlerAnswersAnOrchestrator(t *testing.T) {
 			return err
 		}
 		ask("/alive", http.StatusOK)
-		if h := ask("/ready", http.StatusOK); !h.Owner || len(h.Behind) != 2 {
+		if h := ask("/ready", http.StatusOK); h.Leases != h.Shared || len(h.Behind) != 2 {
 			t.Errorf("ready: %+v", h)
 		}
 		return nil

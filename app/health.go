@@ -48,9 +48,11 @@ type Health struct {
 	// Ready: both servers answer and nothing is stuck. Problems says why not.
 	Ready    bool     `json:"ready"`
 	Problems []string `json:"problems,omitempty"`
-	// Owner: this instance holds the leases. One that does not is ready too: it
-	// takes over when the owner ends.
-	Owner bool `json:"owner"`
+	// Leases is how many this instance holds, of Shared among all instances: one
+	// for each shard, and one for each view that follows the whole log. One that
+	// holds none is ready too.
+	Leases int `json:"leases"`
+	Shared int `json:"shared"`
 	// Waiting is how many messages the broker holds that are not stored yet.
 	Waiting int64 `json:"waiting"`
 	// Behind says how far each projection is behind the log.
@@ -84,7 +86,7 @@ func (a *App) Health(ctx context.Context) Health {
 
 	h.Parked, err = a.Store.ParkedCounts(ctx)
 	problem(err)
-	h.Owner = a.owner.Load()
+	h.Leases, h.Shared = int(a.owned.Load()), a.shared()
 	_, head, err := a.Store.ReadHorizon(ctx)
 	problem(err)
 	for name, p := range a.progress() {
@@ -184,7 +186,8 @@ func (a *App) settleViews(ctx context.Context) error {
 	}
 }
 
-// applied waits a moment for every projection to reach position.
+// applied waits a moment for every projection to reach position. Where others own a
+// part of it, the checkpoints say how far they are, as soon as they have noted it.
 func (a *App) applied(ctx context.Context, position weir.Position) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -192,11 +195,36 @@ func (a *App) applied(ctx context.Context, position weir.Position) bool {
 		a.mu.Lock()
 		w := a.workers[p.ProjectionName()]
 		a.mu.Unlock()
-		if w == nil || w.Wait(ctx, position) != nil {
+		if w != nil && len(w.Fence.Epochs) == a.leasesOf(p) {
+			if w.Wait(ctx, position) != nil {
+				return false
+			}
+			continue
+		}
+		if done, err := projection.Reached(ctx, a.Store, p, position); err != nil || !done {
 			return false
 		}
 	}
 	return true
+}
+
+// leasesOf is how many leases a projection's events are spread over.
+func (a *App) leasesOf(p projection.Projection) int {
+	if p.FollowsWholeLog() {
+		return 1
+	}
+	return a.Store.Shards()
+}
+
+// shared is how many leases there are.
+func (a *App) shared() int {
+	n := a.Store.Shards()
+	for _, p := range a.config.Projections {
+		if p.FollowsWholeLog() {
+			n++
+		}
+	}
+	return n
 }
 
 // nap sleeps, and says when there is nothing to wait for any more.

@@ -67,7 +67,38 @@ func alter(t *testing.T, a *app.App, sql string, args ...any) {
 	}
 }
 
-func isOwner(t *testing.T, a *app.App) bool { return a.Health(testkit.Context(t)).Owner }
+// leases is how many leases an app holds, and of how many.
+func leases(t *testing.T, a *app.App) (held, all int) {
+	h := a.Health(testkit.Context(t))
+	return h.Leases, h.Shared
+}
+
+// ownsAll waits until an app holds all leases.
+func ownsAll(t *testing.T, a *app.App, limit time.Duration) {
+	t.Helper()
+	testkit.Await(t, limit, "it owns all leases", func() bool {
+		held, all := leases(t, a)
+		return held == all
+	})
+}
+
+// balanced waits until the leases of two kinds, 32 shards and some views, are spread
+// evenly over apps.
+func balanced(t *testing.T, views int, apps ...*app.App) {
+	t.Helper()
+	k := len(apps)
+	testkit.Await(t, 10*time.Second, "the leases are spread evenly", func() bool {
+		sum := 0
+		for _, a := range apps {
+			held, _ := leases(t, a)
+			if held > (32+k-1)/k+(views+k-1)/k {
+				return false
+			}
+			sum += held
+		}
+		return sum == 32+views
+	})
+}
 
 // TestP8_AppTakesLostLeasesBack, also when it lost some of them only: an owner
 // that was away for a moment goes on when the other one has left.
@@ -87,7 +118,7 @@ func TestP8_AppTakesLostLeasesBack(t *testing.T) {
 			alter(t, a, "update weir.leases set owner = null, epoch = epoch + 1 where "+where)
 			publish(t, a, "seat-1", "Ben")
 			awaitGuests(t, a, "seat-1", 2, 5*time.Second)
-			testkit.Await(t, 5*time.Second, "it is the owner of all", func() bool { return isOwner(t, a) })
+			ownsAll(t, a, 5*time.Second)
 			alter(t, a, "update weir.leases set owner = null, epoch = epoch + 1 where "+where)
 			testkit.Await(t, 5*time.Second, "it owns them once more", func() bool {
 				var free int
@@ -100,8 +131,7 @@ func TestP8_AppTakesLostLeasesBack(t *testing.T) {
 	}
 }
 
-// TestP8_TwoAppsThatStartTogether do not wait for each other for ever, each
-// holding what the other needs.
+// TestP8_TwoAppsThatStartTogether share everything, each lease held by one.
 func TestP8_TwoAppsThatStartTogether(t *testing.T) {
 	t.Parallel()
 	config := service(t)
@@ -115,44 +145,88 @@ func TestP8_TwoAppsThatStartTogether(t *testing.T) {
 		stopA, stopB := begin(t, a), begin(t, b)
 		publish(t, a, "seat-1", fmt.Sprint(round))
 		awaitGuests(t, a, "seat-1", round, 4*time.Second)
-		if isOwner(t, a) == isOwner(t, b) {
-			t.Errorf("owners: %v and %v", isOwner(t, a), isOwner(t, b))
-		}
+		balanced(t, 7, a, b)
 		if err := errors.Join(stopA(), stopB()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestP7_SecondAppTakesOver at once when the first stops, and when the first died,
-// as soon as its silence is long enough.
-func TestP7_SecondAppTakesOver(t *testing.T) {
+// TestP7_InstancesTakeOver at once from one that stops, and from one that died, as soon
+// as its silence is long enough; what everybody appends meanwhile is applied once.
+func TestP7_InstancesTakeOver(t *testing.T) {
 	t.Parallel()
 	config := service(t)
 	config.Inbox = soon
 	a, b, c := open(t, config), open(t, config), open(t, config)
-	stop := begin(t, a)
-	publish(t, a, "seat-1", "Ada")
-	awaitGuests(t, a, "seat-1", 1, 5*time.Second)
-
-	begin(t, b)
-	publish(t, b, "seat-1", "Ben") // a waiting app publishes
-	awaitGuests(t, b, "seat-1", 2, 5*time.Second)
-	if h := b.Health(testkit.Context(t)); h.Owner || !h.Ready || !isOwner(t, a) {
-		t.Errorf("the second app is owner beside the first, or not ready: %+v", h)
+	guests := 0
+	more := func(through *app.App, limit time.Duration) {
+		t.Helper()
+		guests++
+		for n := range 20 {
+			publish(t, through, weir.StreamID(fmt.Sprint("seat-", n)), fmt.Sprint(guests))
+		}
+		for n := range 20 {
+			awaitGuests(t, through, fmt.Sprint("seat-", n), guests, limit)
+		}
 	}
+	stop := begin(t, a)
+	more(a, 5*time.Second)
+	ownsAll(t, a, time.Second)
+	begin(t, b)
+	balanced(t, 1, a, b)
+	more(b, 5*time.Second)
+
 	began := time.Now()
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, 2*time.Second, "the second app owns the shards", func() bool { return isOwner(t, b) })
+	ownsAll(t, b, 2*time.Second)
 	t.Logf("taken over %s after the stop began", time.Since(began))
-	publish(t, b, "seat-1", "Cid")
-	awaitGuests(t, b, "seat-1", 3, 5*time.Second)
+	more(b, 5*time.Second)
 
-	b.Kill()
 	begin(t, c)
+	balanced(t, 1, b, c)
+	b.Kill()
 	alter(t, c, "update weir.instances set heartbeat_at = heartbeat_at - interval '4 s'") // so that the test is short
-	publish(t, c, "seat-1", "Dan")
-	awaitGuests(t, c, "seat-1", 4, 3*time.Second)
+	more(c, 5*time.Second)
+	ownsAll(t, c, 5*time.Second)
+}
+
+// TestP7_NothingMovesAtRest: leases that are spread evenly stay where they are, also
+// when one instance is silent for one look.
+func TestP7_NothingMovesAtRest(t *testing.T) {
+	t.Parallel()
+	config := service(t)
+	a, b, c := open(t, config), open(t, config), open(t, config)
+	begin(t, a)
+	begin(t, b)
+	begin(t, c)
+	balanced(t, 1, a, b, c)
+	epochs := func() (sum int64) {
+		row := a.Store.Pool().QueryRow(testkit.Context(t), a.Store.Qualify("select sum(epoch) from weir.leases"))
+		if err := row.Scan(&sum); err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	before := epochs()
+	for range 3 {
+		beats := beatsOf(t, a)
+		alter(t, a, "update weir.instances set heartbeat_at = heartbeat_at - interval '6 s'") // until the next beat
+		testkit.Await(t, 5*time.Second, "all have beaten again", func() bool { return beatsOf(t, a).After(beats) })
+	}
+	if after := epochs(); after != before {
+		t.Errorf("leases were taken %d times", after-before)
+	}
+}
+
+// beatsOf is the oldest of the last beats.
+func beatsOf(t *testing.T, a *app.App) (at time.Time) {
+	t.Helper()
+	row := a.Store.Pool().QueryRow(testkit.Context(t), a.Store.Qualify("select min(heartbeat_at) from weir.instances"))
+	if err := row.Scan(&at); err != nil {
+		t.Fatal(err)
+	}
+	return at
 }

@@ -24,6 +24,7 @@ type statements struct {
 	Checkpoints, Checkpoint                                  string
 	Heartbeat, LeaveInstance                                 string
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
+	Ownership, LiveInstances, GiveLeases                     string
 	CountRange, LoadSnapshot, SaveSnapshot                   string
 	InsertDeadLetter, Park, Parked, ParkedCounts             string
 	CreateMigrations, AppliedMigrations, NoteMigration       string

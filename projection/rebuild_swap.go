@@ -18,6 +18,8 @@ var (
 	countUpto string
 	//go:embed sql/sample_next.sql
 	sampleNext string
+	//go:embed sql/end_own_rebuild.sql
+	endOwnRebuild string
 	//go:embed sql/rows_ahead.sql
 	rowsAhead string
 	//go:embed sql/lock_edition.sql
@@ -165,6 +167,6 @@ func (b *rebuild[S]) replace(ctx context.Context, tx pgx.Tx, done *Rebuilt) erro
 	batch.Queue(live.sql(clearSnapshots))
 	batch.Queue(b.tables.sql(clearNext))
 	batch.Queue(b.store.Qualify(clearMarks), b.view.Name)
-	batch.Queue(b.store.Qualify(endRebuild), b.view.Name)
+	batch.Queue(b.store.Qualify(endOwnRebuild), b.view.Name, [16]byte(b.worker)).Exec(mineStill)
 	return tx.SendBatch(ctx, &batch).Close()
 }

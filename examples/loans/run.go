@@ -161,7 +161,7 @@ func awaitWork(ctx context.Context, a *app.App) error {
 		if stats := a.Stats(); stats.Stored+stats.Duplicates > 0 {
 			return nil
 		}
-		if owner.IsZero() && a.Health(ctx).Owner {
+		if owner.IsZero() && a.Health(ctx).Leases > 0 {
 			owner = time.Now()
 		}
 		if !owner.IsZero() && time.Since(owner) > workWithin {

@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/projection"
+)
+
+// crew is everything that works on the leases that are held: for each shard one that
+// ingests, for each projection a worker on all of its shards. What is not touched by
+// a change goes on through it.
+type crew struct {
+	r    *run
+	held map[unit]int64 // with epochs
+
+	ingests map[weir.Shard]*hand
+	workers map[string]*hand
+
+	mu     sync.Mutex
+	failed error
+	nudge  chan struct{} // something ended that should not have
+}
+
+// hand is one goroutine of a crew.
+type hand struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	scope map[unit]int64 // what it works on
+}
+
+func newCrew(r *run) *crew {
+	return &crew{r: r, held: map[unit]int64{}, ingests: map[weir.Shard]*hand{}, workers: map[string]*hand{},
+		nudge: make(chan struct{}, 1)}
+}
+
+// err is what ends the app.
+func (c *crew) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+func (c *crew) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = errors.Join(c.failed, err)
+}
+
+// rest waits, less when something ended.
+func (c *crew) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.nudge:
+		sleep(c.r.soft, moveEvery)
+	case <-c.r.soft.Done():
+	case <-c.r.hard.Done():
+	}
+}
+
+// begin starts a hand. It stops gracefully with the app, or when it is told to.
+func (c *crew) begin(scope map[unit]int64, act func(ctx context.Context) error) *hand {
+	ctx, cancel := context.WithCancel(c.r.soft)
+	p := &hand{stop: cancel, ended: make(chan struct{}), scope: scope}
+	go func() {
+		defer close(p.ended)
+		defer context.AfterFunc(c.r.hard, cancel)()
+		if err := act(ctx); err != nil && !errors.Is(err, weir.ErrLeaseLost) {
+			c.fail(err)
+		}
+		select {
+		case c.nudge <- struct{}{}:
+		default:
+		}
+	}()
+	return p
+}
+
+func (p *hand) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// lose ends the work on leases that are not ours any more: somebody took them while we
+// were silent, or a person gave them away.
+func (c *crew) lose(mine map[unit]int64) {
+	before := len(c.held)
+	maps.DeleteFunc(c.held, func(u unit, epoch int64) bool { return mine[u] != epoch })
+	if lost := before - len(c.held); lost > 0 {
+		c.r.config.Logger.Warn("another instance took over", "leases", lost)
+	}
+	c.arrange()
+}
+
+// gain begins the work on new leases.
+func (c *crew) gain(taken map[unit]int64) {
+	maps.Copy(c.held, taken)
+	c.arrange()
+}
+
+// leave ends the work on a lease, which is ours until it has ended.
+func (c *crew) leave(u unit) {
+	delete(c.held, u)
+	c.arrange()
+}
+
+// arrange makes the parts fit what is held. All that have to end are told so before any
+// is waited for.
+func (c *crew) arrange() {
+	wanted := c.scopes()
+	var ending []*hand
+	for shard, p := range c.ingests {
+		if _, held := c.held[unit{shardScope, shard}]; !held {
+			ending = append(ending, p)
+			delete(c.ingests, shard)
+		}
+	}
+	for name, p := range c.workers {
+		if p.hasEnded() || !maps.Equal(p.scope, wanted[name]) {
+			ending = append(ending, p)
+			delete(c.workers, name)
+		}
+	}
+	for _, p := range ending {
+		p.stop()
+	}
+	for _, p := range ending {
+		<-p.ended
+	}
+	c.fill(wanted)
+	c.r.owned.Store(int64(len(c.held)))
+}
+
+// scopes are what each projection works on.
+func (c *crew) scopes() map[string]map[unit]int64 {
+	wanted := map[string]map[unit]int64{}
+	for _, p := range c.r.config.Projections {
+		scope := map[unit]int64{}
+		for u, epoch := range c.held {
+			if u.scope == scopeOf(p) {
+				scope[u] = epoch
+			}
+		}
+		wanted[p.ProjectionName()] = scope
+	}
+	return wanted
+}
+
+func scopeOf(p projection.Projection) string {
+	if p.FollowsWholeLog() {
+		return viewScope(p.ProjectionName())
+	}
+	return shardScope
+}
+
+// fill begins what is missing.
+func (c *crew) fill(wanted map[string]map[unit]int64) {
+	for u := range c.held {
+		if u.scope == shardScope && c.ingests[u.shard] == nil {
+			c.ingests[u.shard] = c.begin(nil, func(ctx context.Context) error { return c.r.ingest(ctx, u.shard) })
+		}
+	}
+	for _, p := range c.r.config.Projections {
+		name := p.ProjectionName()
+		if scope := wanted[name]; c.workers[name] == nil && len(scope) > 0 {
+			c.workers[name] = c.work(p, scope)
+		}
+	}
+}
+
+// work runs a projection over what is held of its scope.
+func (c *crew) work(p projection.Projection, scope map[unit]int64) *hand {
+	fence := eventstore.Fence{Scope: scopeOf(p), Owner: c.r.instance.ID(), Epochs: map[weir.Shard]int64{}}
+	for u, epoch := range scope {
+		fence.Epochs[u.shard] = epoch
+	}
+	w := &projection.Worker{Store: c.r.Store, Projection: p, Fence: fence}
+	c.r.employ(p.ProjectionName(), w)
+	return c.begin(scope, func(ctx context.Context) error {
+		defer c.r.retire(p.ProjectionName(), w)
+		return w.Run(ctx)
+	})
+}
+
+// stop ends everything, gracefully as long as the app may be graceful.
+func (c *crew) stop() {
+	clear(c.held)
+	c.arrange()
+}

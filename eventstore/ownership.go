@@ -1,0 +1,77 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/weir-es/weir"
+)
+
+// Holding is a lease as somebody sees it.
+type Holding struct {
+	Scope string
+	Shard weir.Shard
+	Owner weir.ID // zero: nobody
+	Epoch int64
+	Taken time.Time // zero: never
+	// Beat is when the owner was last heard of, by the clock of the database.
+	// Stale says that this is too long ago; its leases may be taken.
+	Beat  time.Time
+	Stale bool
+}
+
+// Ownership is what one look at leases shows.
+type Ownership struct {
+	Live     []weir.ID // instances of the same name, sorted
+	Holdings []Holding // those that there are, by scope and shard
+}
+
+// Look sees who holds the leases of some scopes.
+func (i *Instance) Look(ctx context.Context, scopes []string) (o Ownership, err error) {
+	var b pgx.Batch
+	b.Queue(i.s.sql.LiveInstances, i.name, Stale).Query(func(rows pgx.Rows) (err error) {
+		o.Live, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id weir.ID, err error) {
+			return id, row.Scan((*[16]byte)(&id))
+		})
+		return err
+	})
+	b.Queue(i.s.sql.Ownership, scopes, Stale).Query(func(rows pgx.Rows) (err error) {
+		o.Holdings, err = pgx.CollectRows(rows, scanHolding)
+		return err
+	})
+	if err := i.s.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return o, fmt.Errorf("look who holds the leases: %w", err)
+	}
+	return o, nil
+}
+
+func scanHolding(row pgx.CollectableRow) (h Holding, err error) {
+	var owner *[16]byte
+	var taken, beat pgtype.Timestamptz
+	err = row.Scan(&h.Scope, &h.Shard, &owner, &h.Epoch, &taken, &beat, &h.Stale)
+	if owner != nil {
+		h.Owner = *owner
+	}
+	h.Taken, h.Beat = taken.Time.UTC(), beat.Time.UTC()
+	if taken.InfinityModifier != pgtype.Finite {
+		h.Taken = time.Time{}
+	}
+	return h, err
+}
+
+// Give gives leases of a scope back, as far as they are still ours, so that another
+// may take them at once. Whatever works on them must have ended.
+func (i *Instance) Give(ctx context.Context, scope string, leases []Lease) error {
+	shards, epochs := make([]weir.Shard, len(leases)), make([]int64, len(leases))
+	for n, l := range leases {
+		shards[n], epochs[n] = l.Shard, l.Epoch
+	}
+	if _, err := i.s.pool.Exec(ctx, i.s.sql.GiveLeases, scope, [16]byte(i.id), shards, epochs); err != nil {
+		return fmt.Errorf("give back %d leases of %s: %w", len(leases), scope, err)
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+-- Our rebuild is done.
+delete from weir.rebuilds where view = $1 and worker = $2
