@@ -69,6 +69,17 @@ func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, p Parked) 
 	return nil
 }
 
+// Release lets a consumer go on with a stream that it stopped at, from the event that
+// failed, in order, with the code that it has now; whoever runs it notices within
+// seconds. It reports whether the stream was parked. Safe to repeat.
+func (s *Store) Release(ctx context.Context, consumer string, stream weir.StreamID) (bool, error) {
+	tag, err := s.pool.Exec(ctx, s.sql.Release, consumer, string(stream))
+	if err != nil {
+		return false, fmt.Errorf("release %s of %s: %w", stream, consumer, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
 // ParkedCounts says how many streams each consumer is stopped at.
 func (s *Store) ParkedCounts(ctx context.Context) (map[string]int, error) {
 	rows, err := s.pool.Query(ctx, s.sql.ParkedCounts)

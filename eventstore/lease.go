@@ -2,10 +2,7 @@ package eventstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -92,35 +89,6 @@ func (i *Instance) Claim(ctx context.Context, scope string, shards []weir.Shard)
 		return nil, fmt.Errorf("claim leases of %s: %w", scope, err)
 	}
 	return leases, nil
-}
-
-// errHeld rolls back a claim of which a part is held by somebody else.
-var errHeld = errors.New("another instance holds a part of it")
-
-// ClaimAll takes all shards of all scopes, or none: then it returns nil. Two that
-// claim the same at the same time do not end up with a half each.
-func (i *Instance) ClaimAll(ctx context.Context, scopes map[string][]weir.Shard) (map[string][]Lease, error) {
-	held := map[string][]Lease{}
-	err := i.s.inTx(ctx, func(tx pgx.Tx) error {
-		for _, scope := range slices.Sorted(maps.Keys(scopes)) {
-			leases, err := i.claim(ctx, tx, scope, scopes[scope])
-			if err != nil {
-				return err
-			}
-			if len(leases) < len(scopes[scope]) {
-				return errHeld
-			}
-			held[scope] = leases
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errHeld):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("claim leases: %w", err)
-	}
-	return held, nil
 }
 
 func (i *Instance) claim(ctx context.Context, tx pgx.Tx, scope string, shards []weir.Shard) (leases []Lease, err error) {

@@ -26,7 +26,7 @@ type statements struct {
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
 	Ownership, LiveInstances, GiveLeases                     string
 	CountRange, LoadSnapshot, SaveSnapshot                   string
-	InsertDeadLetter, Park, Parked, ParkedCounts             string
+	InsertDeadLetter, Park, Parked, ParkedCounts, Release    string
 	CreateMigrations, AppliedMigrations, NoteMigration       string
 	ImportKnown, ImportLast, ImportStreams, ImportAdvance    string
 

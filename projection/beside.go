@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,13 +22,7 @@ import (
 // written in a transaction that reads what has come meanwhile.
 const longestRewind = 2000
 
-// rewinder is a projection that can be rewound.
-type rewinder interface {
-	// replay folds a stream again, without writing anything.
-	replay(ctx context.Context, j *job, stream weir.StreamID) (landing, error)
-}
-
-// landing is a stream that was folded again, to be brought up to its head and written.
+// landing is a stream that is to be brought up to date and written.
 type landing interface {
 	step(j *job) step
 }
@@ -96,7 +91,7 @@ func (w *Worker) beside(ctx context.Context, d deferred) {
 	b := w.besides
 	b.streams[d.stream] = d.from
 	j := w.job()
-	j.edition = new(int64)
+	j.edition, j.from = new(int64), d.from
 	b.running.Go(func() {
 		select {
 		case b.slots <- struct{}{}:
@@ -113,13 +108,9 @@ func (w *Worker) beside(ctx context.Context, d deferred) {
 
 // replay tries until it succeeds, or until an event fails by itself.
 func (w *Worker) replay(ctx context.Context, j *job, stream weir.StreamID) (landing, error) {
-	p, ok := w.Projection.(rewinder)
-	if !ok {
-		return nil, errors.New("it cannot be rewound")
-	}
 	wait := newBackOff()
 	for {
-		l, err := p.replay(ctx, j, stream)
+		l, err := w.Projection.replay(ctx, j, stream)
 		if err == nil || w.isPoison(ctx, err) || isFatal(err) {
 			return l, err
 		}
@@ -161,14 +152,14 @@ func (w *Worker) land(ctx context.Context, l landed) error {
 
 func (w *Worker) landOnce(ctx context.Context, l landed) error {
 	j := w.job()
-	j.longest = 0
+	j.longest, j.upto = 0, max(w.at, w.done[w.shardsOf(l.stream)[0]])
 	return w.carryOut(ctx, j, w.shardsOf(l.stream), w.at, anyway, func(j *job) step {
 		return landStep{l.landing.step(j), w, l.stream}
 	})
 }
 
 func (w *Worker) shardsOf(stream weir.StreamID) []weir.Shard {
-	return []weir.Shard{stream.Shard(w.Store.Shards())}
+	return []weir.Shard{w.shardOf(weir.Event{Message: weir.Message{Stream: stream}})}
 }
 
 // parkBeside stops at an event that failed in a rewind.
@@ -222,6 +213,17 @@ func (w *Worker) queueBehind(b *pgx.Batch, j *job) {
 	b.Queue(w.Store.Qualify(beginRewinds), w.Projection.ProjectionName(), names, from)
 }
 
+// notice looks once a second for streams that were parked and are released.
+func (w *Worker) notice(ctx context.Context) error {
+	if len(w.parked) == 0 || time.Since(w.noticed) < noticeEvery {
+		return nil
+	}
+	w.noticed = time.Now()
+	return w.resumeRewinds(ctx)
+}
+
+const noticeEvery = time.Second
+
 // resumeRewinds goes on with those that were noted, by this owner or another.
 func (w *Worker) resumeRewinds(ctx context.Context) error {
 	noted, err := w.noted(ctx)
@@ -234,7 +236,8 @@ func (w *Worker) resumeRewinds(ctx context.Context) error {
 	})
 	for _, d := range noted {
 		_, underWay := w.besides.streams[d.stream]
-		if !underWay && slices.Contains(mine, d.stream.Shard(w.Store.Shards())) {
+		if !underWay && slices.Contains(mine, w.shardsOf(d.stream)[0]) {
+			delete(w.parked, d.stream)
 			w.beside(ctx, d)
 		}
 	}

@@ -19,6 +19,9 @@ type job struct {
 	// longest is how many events a rewind may replay within the batch; longer
 	// ones go on beside it. 0 is any number.
 	longest weir.Version
+	// from and upto are, for a stream that is caught up with beside the others,
+	// the first event that is not applied and the last that is its turn.
+	from, upto weir.Position
 	// plain leaves snapshots unwritten.
 	plain bool
 

@@ -26,6 +26,9 @@ type viewLanding[S weir.Evolver[S]] struct {
 // replay folds a stream again, up to its head: from the newest snapshot below every
 // event that the row has not seen.
 func (v View[S]) replay(ctx context.Context, j *job, stream weir.StreamID) (landing, error) {
+	if !v.Key.byStream() {
+		return &keyLanding[S]{v, stream, j.from}, nil
+	}
 	t := v.tables(j.store)
 	l := &viewLanding[S]{view: v, key: string(stream)}
 	head, err := v.head(ctx, t, stream)

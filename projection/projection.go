@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
 )
 
@@ -24,6 +25,9 @@ type Projection interface {
 
 	wants() (typeSet, Unknown)
 	begin(j *job, items []item) step
+	// replay begins to catch up with one stream beside the others, without
+	// writing anything.
+	replay(ctx context.Context, j *job, stream weir.StreamID) (landing, error)
 }
 
 // step is one batch on its way through one projection: what is read together

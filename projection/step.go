@@ -128,9 +128,7 @@ func (s *viewStep[S]) queueRows(b *pgx.Batch) {
 // finish folds and queues the writes.
 func (s *viewStep[S]) finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batch) error {
 	for _, key := range s.keys {
-		if s.rows[key] == nil {
-			s.rows[key] = &state[S]{key: key}
-		}
+		s.row(key)
 	}
 	fold := s.foldKeys
 	if s.view.Key.byStream() {

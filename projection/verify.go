@@ -278,9 +278,7 @@ func (c *verification[S]) foldLog(ctx context.Context, s *viewStep[S], end weir.
 		c.found.Events += int64(len(events))
 		s.file(c.all(events))
 		for _, key := range s.keys {
-			if s.rows[key] == nil {
-				s.rows[key] = &state[S]{key: key}
-			}
+			s.row(key)
 		}
 		if err := s.foldKeys(ctx, nil); err != nil {
 			return err

@@ -39,6 +39,7 @@ type Worker struct {
 	doneTo  weir.Position                // the highest of these
 	marked  weir.Position                // the checkpoint of every shard is at least here
 	markedA time.Time
+	noticed time.Time // when it was last looked for released streams
 	parked  map[weir.StreamID]bool
 	edition int64 // of the view's table; 0 is not known yet
 	audit   audit
@@ -207,6 +208,9 @@ func (w *Worker) cycle(ctx context.Context) error {
 	if err := w.landAll(ctx); err != nil {
 		return err
 	}
+	if err := w.retry(ctx, w.notice); err != nil {
+		return err
+	}
 	horizon, err := w.next(ctx)
 	if err != nil {
 		return err
@@ -249,7 +253,10 @@ func (w *Worker) next(ctx context.Context) (weir.Position, error) {
 func (w *Worker) due() (time.Time, bool) {
 	due, ok := w.audit.due(w.auditEvery())
 	if mark := w.markedA.Add(markEvery); w.marked != w.at && (!ok || mark.Before(due)) {
-		return mark, true
+		due, ok = mark, true
+	}
+	if notice := w.noticed.Add(noticeEvery); len(w.parked) > 0 && (!ok || notice.Before(due)) {
+		due, ok = notice, true
 	}
 	return due, ok
 }
