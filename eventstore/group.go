@@ -146,6 +146,10 @@ func (g *group) try(s *Store, requests []*request, careful bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.RetryTimeout)
 	defer cancel()
 	attempt := func() (struct{}, error) {
+		// Half the time, so that a connection on which nothing comes back any
+		// more leaves enough for another.
+		ctx, cancel := context.WithTimeout(ctx, s.config.RetryTimeout/2)
+		defer cancel()
 		err := s.transact(ctx, requests, careful)
 		for tries := 0; isOvertaken(err) && tries < 5; tries++ {
 			careful = true
