@@ -1,0 +1,20 @@
+-- Write rows past the engine, each only over an event that sorts lower than its own: the
+-- last that was folded into it, or that of a write before.
+-- What the engine knows of a row (version, event_id, position, fingerprint) stays as it
+-- is: a row without events has the fingerprint of none. Whoever folds into the view
+-- holds its edition from before it reads, so no fold overwrites what it has not seen.
+with held as materialized (
+    select from weir.editions where view = $1 for no key update),
+written as (
+    insert into weir.view_name as v (key, state, fingerprint, written_position, written_id, writes)
+    select n.key, n.state::jsonb, '\x00000000000000000000000000000000', n.position, n.event_id, 1
+      from held
+     cross join unnest($2::text[], $3::text[], $4::bigint[], $5::uuid[]) as n (key, state, position, event_id)
+    on conflict (key) do update
+       set state = excluded.state, writes = coalesce(v.writes, 0) + 1, updated_at = now(),
+           written_position = greatest(v.written_position, excluded.written_position),
+           written_id = greatest(v.written_id, excluded.written_id)
+     where greatest(v.event_id, v.written_id) is null
+        or excluded.written_id > greatest(v.event_id, v.written_id)
+    returning v.key)
+select (select count(*) from held), array(select key from written)
