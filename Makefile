@@ -47,6 +47,7 @@ chaos: ## ten bad days for the log, ten for read models with each kind of window
 		go run ./internal/chaos -run fan-in -producers 5 -events 50000 -skew 2s -delay 0..2s -windows $$windows -seed $$seed -json || exit 1; \
 	done; done
 	WEIR_LONG=1 go test -count 1 -timeout 15m -run 'HundredMillion|TenMillion' .
+	go test -count 1 -timeout 15m -run Death ./app -every-death
 
 .PHONY: up
 up: ## start PostgreSQL and NATS of docker-compose.yml and wait until they are healthy

@@ -72,7 +72,10 @@ func (c *crew) begin(scope map[unit]int64, act func(ctx context.Context) error) 
 	go func() {
 		defer close(p.ended)
 		defer context.AfterFunc(c.r.hard, cancel)()
-		if err := act(ctx); err != nil && !errors.Is(err, weir.ErrLeaseLost) {
+		switch err := act(ctx); {
+		case errors.Is(err, weir.ErrLeaseLost):
+			c.r.count.refused.Add(1)
+		case err != nil:
 			c.fail(err)
 		}
 		select {

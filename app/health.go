@@ -18,6 +18,9 @@ type Stats struct {
 	Stored, Duplicates int64
 	// DeadLetters counts messages that could not become events.
 	DeadLetters int64
+	// Refused counts transactions that were rolled back because another instance
+	// owned their shard by then.
+	Refused int64
 	// Views are the counts of each projection.
 	Views map[string]projection.Counts
 	// Windows are what the inbox did, by category; batching.Others has those
@@ -29,7 +32,7 @@ type Stats struct {
 func (a *App) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := Stats{Stored: a.count.stored.Load(), Duplicates: a.count.duplicates.Load(), DeadLetters: a.count.deadLetters.Load(),
+	s := Stats{Stored: a.count.stored.Load(), Duplicates: a.count.duplicates.Load(), DeadLetters: a.count.deadLetters.Load(), Refused: a.count.refused.Load(),
 		Views: map[string]projection.Counts{}, Windows: a.inbox.Stats()}
 	for _, p := range a.config.Projections {
 		name := p.ProjectionName()

@@ -17,9 +17,9 @@ import (
 	"github.com/weir-es/weir/transport"
 )
 
-// counts are what ingest did, since the app was made.
+// counts are what an app did since it was made.
 type counts struct {
-	stored, duplicates, deadLetters atomic.Int64
+	stored, duplicates, deadLetters, refused atomic.Int64
 }
 
 // openItems is how many messages all windows of an app hold together.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/weir-es/weir"
@@ -326,50 +325,10 @@ func checkCalls(t *testing.T, s *eventstore.Store, want int) {
 	}
 }
 
-// guillotine ends the life of all connections of a pool at one statement.
-type guillotine struct {
-	left atomic.Int64 // statements to go; negative is for ever
-	fell chan struct{}
-	dead atomic.Bool
-}
-
-func (g *guillotine) fall(ctx context.Context) context.Context {
-	if g.left.Add(-1) == 0 && g.dead.CompareAndSwap(false, true) {
-		close(g.fell)
-	}
-	if g.dead.Load() {
-		over, cancel := context.WithCancel(ctx)
-		cancel()
-		return over
-	}
-	return ctx
-}
-
-func (g *guillotine) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return g.fall(ctx)
-}
-func (g *guillotine) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (g *guillotine) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return g.fall(ctx)
-}
-func (g *guillotine) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (g *guillotine) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 // mortal is a store whose process can be ended at any statement.
-func mortal(t *testing.T, url string) (*eventstore.Store, *guillotine) {
+func mortal(t *testing.T, url string) (*eventstore.Store, *testkit.Guillotine) {
 	t.Helper()
-	g := &guillotine{fell: make(chan struct{})}
-	g.left.Store(-1)
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.Tracer = g
-	pool, err := pgxpool.NewWithConfig(testkit.Context(t), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool, g := testkit.Mortal(t, url)
 	registry, err := weir.NewRegistry(types)
 	if err != nil {
 		t.Fatal(err)
@@ -432,7 +391,7 @@ func lifeUntil(t *testing.T, s *eventstore.Store, url string, v projection.View[
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	settle(t, s, w)
-	g.left.Store(n)
+	g.At(n)
 	act()
 	_, head, err := s.ReadHorizon(ctx)
 	if err != nil {
@@ -445,8 +404,8 @@ func lifeUntil(t *testing.T, s *eventstore.Store, url string, v projection.View[
 	}()
 	select {
 	case <-settled:
-		g.left.Store(-1)
-	case <-g.fell:
+		g.At(-1)
+	case <-g.Fell:
 		died = true
 	}
 	cancel()
