@@ -25,6 +25,7 @@ type statements struct {
 	Heartbeat, LeaveInstance                                 string
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
 	Ownership, LiveInstances, GiveLeases                     string
+	Leases, ReleaseLeases                                    string
 	CountRange, LoadSnapshot, SaveSnapshot                   string
 	InsertDeadLetter, Park, Parked, ParkedCounts, Release    string
 	CreateMigrations, AppliedMigrations, NoteMigration       string
