@@ -75,7 +75,7 @@ func (f *refold[S]) catch(i item) error {
 	if err != nil {
 		return &eventError{i.Event, err}
 	}
-	f.caught = append(f.caught, shot)
+	f.caught = add(f.caught, shot)
 	return nil
 }
 

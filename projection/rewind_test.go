@@ -127,8 +127,8 @@ func TestP5_RewindsFromSnapshotsEqualTheSortedFold(t *testing.T) {
 		t.Errorf("verify found %+v", found)
 	}
 	snapshots := checkSnapshots(t, s, "lists")
-	if p := w.Progress(); p.FromSnapshot == 0 || p.FromSnapshot == p.Rewinds || snapshots == 0 {
-		t.Errorf("of %d rewinds %d began with one of %d snapshots", p.Rewinds, p.FromSnapshot, snapshots)
+	if p := w.Progress(); p.FromSnapshot == 0 || p.FromSnapshot == p.Rewinds || snapshots == 0 || p.SnapshotsFailed > 0 {
+		t.Errorf("of %d rewinds %d began with one of %d snapshots; %d batches went without", p.Rewinds, p.FromSnapshot, snapshots, p.SnapshotsFailed)
 	}
 }
 
@@ -523,4 +523,26 @@ func TestTwoViewsOfOneStream(t *testing.T) {
 	if found := verified(t, s, lists); found.Wrong != 0 {
 		t.Errorf("verify found %+v", found)
 	}
+}
+
+// TestSnapshotsOfAStreamWhoseFirstEventSortsLast: everything before it is late, and
+// every snapshot lacks it.
+func TestSnapshotsOfAStreamWhoseFirstEventSortsLast(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	w, _ := start(t, s, lists)
+	facts := make([]weir.Message, 200)
+	for i := range facts {
+		facts[i] = add("a-1", i)
+	}
+	ingest(t, s, facts[199])
+	for part := range slices.Chunk(facts[:199], 7) {
+		ingest(t, s, part...)
+		settle(t, s, w)
+	}
+	want(t, s, "a-1", seenBy(facts)...)
+	if p := w.Progress(); p.SnapshotsFailed > 0 || p.FromSnapshot == 0 {
+		t.Errorf("it counted %+v", p)
+	}
+	checkSnapshots(t, s, "lists")
 }

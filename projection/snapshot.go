@@ -38,6 +38,15 @@ func (r *state[S]) take(schema int, upto weir.Version) (snapshot, error) {
 		schema: schema, fingerprint: slices.Clone(r.column()), state: text}, err
 }
 
+// add adds a newer snapshot; it takes the place of one that ends with the same event,
+// after which only events were read that were in it already.
+func add(all []snapshot, newer snapshot) []snapshot {
+	if n := len(all); n > 0 && all[n-1].last == newer.last {
+		all = all[:n-1]
+	}
+	return append(all, newer)
+}
+
 // restore makes a row of a snapshot, or of nothing.
 func restore[S weir.Evolver[S]](key string, from snapshot) *state[S] {
 	r := &state[S]{key: key, version: from.reached, last: from.last, position: from.position}

@@ -200,7 +200,7 @@ func (s *viewStep[S]) foldStream(key string, shots map[string][]snapshot) error 
 		if err != nil {
 			return &eventError{i.Event, fmt.Errorf("encode row %q: %w", key, err)}
 		}
-		shots[key] = append(shots[key], shot)
+		shots[key] = add(shots[key], shot)
 	}
 	return nil
 }
