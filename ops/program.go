@@ -68,6 +68,7 @@ type grammar struct {
 	Explain    explainCommand    `cmd:"" help:"Print the events that made a row of a view."`
 	Rebuild    rebuildCommand    `cmd:"" help:"Fold the log into a new edition of a view, and swap it in."`
 	Rewind     rewindCommand     `cmd:"" help:"Print what a row of a view was at an earlier moment. Nothing is written."`
+	Shards     shardsVerbs       `cmd:"" help:"Say who holds which lease, and how far its readers are; take leases away."`
 	Parked     parkedVerbs       `cmd:"" help:"Look after streams that views and handlers stopped at."`
 	Doctor     DoctorOptions     `cmd:"" help:"Look whether the store is in order, and say what to do where it is not."`
 	Version    versionCommand    `cmd:"" help:"Print the version of this program."`
