@@ -32,35 +32,45 @@ type Ownership struct {
 
 // Look sees who holds the leases of some scopes.
 func (i *Instance) Look(ctx context.Context, scopes []string) (o Ownership, err error) {
-	var b pgx.Batch
-	b.Queue(i.s.sql.LiveInstances, i.name, Stale).Query(func(rows pgx.Rows) (err error) {
-		o.Live, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id weir.ID, err error) {
-			return id, row.Scan((*[16]byte)(&id))
-		})
-		return err
-	})
-	b.Queue(i.s.sql.Ownership, scopes, Stale).Query(func(rows pgx.Rows) (err error) {
-		o.Holdings, err = pgx.CollectRows(rows, scanHolding)
-		return err
-	})
-	if err := i.s.pool.SendBatch(ctx, &b).Close(); err != nil {
+	rows, err := i.s.pool.Query(ctx, i.s.sql.Ownership, i.name, scopes, Stale)
+	if err != nil {
 		return o, fmt.Errorf("look who holds the leases: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := o.scan(rows); err != nil {
+			return o, fmt.Errorf("look who holds the leases: %w", err)
+		}
+	}
+	if rows.Err() != nil {
+		return o, fmt.Errorf("look who holds the leases: %w", rows.Err())
 	}
 	return o, nil
 }
 
-func scanHolding(row pgx.CollectableRow) (h Holding, err error) {
+func (o *Ownership) scan(row pgx.Rows) error {
+	var h Holding
+	var live [][16]byte
 	var owner *[16]byte
 	var taken, beat pgtype.Timestamptz
-	err = row.Scan(&h.Scope, &h.Shard, &owner, &h.Epoch, &taken, &beat, &h.Stale)
+	if err := row.Scan(&live, &h.Scope, &h.Shard, &owner, &h.Epoch, &taken, &beat, &h.Stale); err != nil {
+		return err
+	}
+	o.Live = o.Live[:0]
+	for _, id := range live {
+		o.Live = append(o.Live, id)
+	}
 	if owner != nil {
 		h.Owner = *owner
 	}
-	h.Taken, h.Beat = taken.Time.UTC(), beat.Time.UTC()
-	if taken.InfinityModifier != pgtype.Finite {
-		h.Taken = time.Time{}
+	h.Beat = beat.Time.UTC()
+	if taken.InfinityModifier == pgtype.Finite {
+		h.Taken = taken.Time.UTC()
 	}
-	return h, err
+	if h.Scope != "" {
+		o.Holdings = append(o.Holdings, h)
+	}
+	return nil
 }
 
 // Give gives leases of a scope back, as far as they are still ours, so that another

@@ -24,7 +24,7 @@ type statements struct {
 	Checkpoints, Checkpoint                                  string
 	Heartbeat, LeaveInstance                                 string
 	EnsureLeases, LockLeases, TakeLeases, Fence, FenceLimits string
-	Ownership, LiveInstances, GiveLeases                     string
+	Ownership, GiveLeases                                    string
 	Leases, ReleaseLeases                                    string
 	CountRange, LoadSnapshot, SaveSnapshot                   string
 	InsertDeadLetter, Park, Parked, ParkedCounts, Release    string

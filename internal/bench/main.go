@@ -43,7 +43,7 @@ func parse(args []string) (o options, err error) {
 	flags.Float64Var(&o.scale, "scale", 1, "multiplies the number of items of a round")
 	flags.StringVar(&o.profile, "profile", "", "a `folder` for CPU profiles of what is measured, one per side and round")
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: bench [flags]; the benchmarks are", list(benchmarks)+", and by itself latency")
+		fmt.Fprintln(flags.Output(), "usage: bench [flags]; the benchmarks are", list(benchmarks)+", and by themselves latency and scale")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -66,8 +66,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	l := newLab(ctx, true)
 	defer func() { err = errors.Join(err, l.close()) }()
-	if o.names == "latency" {
+	switch o.names {
+	case "latency":
 		return runLatency(ctx, l, o, out)
+	case "scale":
+		return runScale(ctx, l, o, out)
 	}
 	chosen, err := choose(benchmarks, o.names)
 	if err != nil {
