@@ -343,3 +343,38 @@ func TestP3_WritesJoinTransactions(t *testing.T) {
 		t.Errorf("a view that is not prepared: %v", err)
 	}
 }
+
+// TestP3_TheLogKnowsNothingOfWrites: verify reports what was written past the engine,
+// and a rebuild makes the view what the log says.
+func TestP3_TheLogKnowsNothingOfWrites(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	ctx := testkit.Context(t)
+	v := guarded(t, s, "foreign")
+	w, stop := start(t, s, v)
+	ingest(t, s, add("a-1", 1), add("b-1", 1))
+	settle(t, s, w)
+	write(t, s.Pool(), s, v, projection.Sequence, projection.Row[list]{Key: "a-1", State: list{Seen: []int{-1}}}, projection.Row[list]{Key: "x-1"})
+	ingest(t, s, add("a-1", 2))
+	settle(t, s, w)
+	if got := row(t, s, v, "a-1").State.Seen; !slices.Equal(got, []int{-1, 2}) {
+		t.Errorf("the next event is folded into %v", got)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := v.Verify(ctx, s)
+	want := []projection.Difference{{Key: "a-1", What: "state", Row: 2, Log: 2}, {Key: "x-1", What: "extra"}}
+	if err != nil || !slices.Equal(found.Differences, want) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := v.Rebuild(ctx, s, projection.Rebuild{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := row(t, s, v, "a-1").State.Seen; !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("a rebuild makes %v", got)
+	}
+	if found, err := v.Verify(ctx, s); err != nil || found.Wrong != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

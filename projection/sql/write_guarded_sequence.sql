@@ -2,9 +2,12 @@
 -- folded into it or by a write before. Where either has no position, the write wins.
 -- What the engine knows of a row (version, event_id, position, fingerprint) stays as it
 -- is: a row without events has the fingerprint of none. Whoever folds into the view
--- holds its edition from before it reads, so no fold overwrites what it has not seen.
-with held as materialized (
-    select from weir.editions where view = $1 for no key update),
+-- holds its edition from before it reads, so no fold overwrites what it has not seen;
+-- at the gate, which is a queue, nobody overtakes a write for ever.
+with gate as materialized (
+    select pg_advisory_xact_lock(hashtextextended('weir.view_name', 0))),
+held as materialized (
+    select from gate cross join weir.editions e where e.view = $1 for no key update of e),
 written as (
     insert into weir.view_name as v (key, state, fingerprint, written_position, written_id, writes)
     select n.key, n.state::jsonb, '\x00000000000000000000000000000000', n.position, n.event_id, 1
