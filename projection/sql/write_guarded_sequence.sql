@@ -5,7 +5,7 @@
 -- holds its edition from before it reads, so no fold overwrites what it has not seen;
 -- at the gate, which is a queue, nobody overtakes a write for ever.
 with gate as materialized (
-    select pg_advisory_xact_lock(hashtextextended('weir.view_name', 0))),
+    select pg_advisory_xact_lock(hashtextextended('weir.editions' || $1, 0))),
 held as materialized (
     select from gate cross join weir.editions e where e.view = $1 for no key update of e),
 written as (
