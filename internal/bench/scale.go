@@ -25,10 +25,12 @@ import (
 // streams, each with an event already.
 type size struct {
 	instances, streams int
+	idle               time.Duration // for how long queries are counted at rest
 }
 
 // sizes are compared in one run.
-var sizes = []size{{1, 1000}, {2, 1000}, {4, 1000}, {1, 100_000}, {1, 1_000_000}}
+var sizes = []size{{instances: 1, streams: 1000}, {instances: 2, streams: 1000}, {instances: 4, streams: 1000},
+	{instances: 1, streams: 100_000}, {instances: 1, streams: 1_000_000}}
 
 const (
 	scaleEvents   = 50_000
@@ -40,6 +42,7 @@ const (
 func runScale(ctx context.Context, l *lab, o options, out io.Writer) error {
 	for _, s := range sizes {
 		s.streams = max(100, int(float64(s.streams)*min(o.scale, 1)))
+		s.idle = time.Duration(float64(idleTime) * max(0.2, min(o.scale, 1)))
 		r, err := s.run(ctx, l, max(1000, int(scaleEvents*o.scale)))
 		if err != nil {
 			return fmt.Errorf("%d instances, %d streams: %w", s.instances, s.streams, err)
@@ -177,21 +180,21 @@ func (s size) measure(ctx context.Context, apps []*app.App, c *counter, n int) (
 	took := time.Since(began)
 	r = grownTo{Name: "scale", Instances: s.instances, Streams: s.streams, Events: n, Rate: float64(n) / took.Seconds(),
 		Queries: float64(c.queries.Load()-queries) / float64(n), Trips: float64(c.trips.Load()-trips) / float64(n), RSS: residentMB()}
-	r.Idle, err = s.idle(ctx, c)
+	r.Idle, err = s.atRest(ctx, c)
 	return r, err
 }
 
-// idle counts the queries of one instance and second, after things have calmed down.
+// atRest counts the queries of one instance and second, after things have calmed down.
 // A heartbeat has a connection that is not counted.
-func (s size) idle(ctx context.Context, c *counter) (float64, error) {
+func (s size) atRest(ctx context.Context, c *counter) (float64, error) {
 	if err := wait(ctx, 2*time.Second); err != nil {
 		return 0, err
 	}
 	before := c.queries.Load()
-	if err := wait(ctx, idleTime); err != nil {
+	if err := wait(ctx, s.idle); err != nil {
 		return 0, err
 	}
-	return float64(c.queries.Load()-before)/idleTime.Seconds()/float64(s.instances) + 1, nil
+	return float64(c.queries.Load()-before)/s.idle.Seconds()/float64(s.instances) + 1, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {
