@@ -31,6 +31,8 @@ type statements struct {
 	CreateMigrations, AppliedMigrations, NoteMigration       string
 	ImportKnown, ImportLast, ImportStreams, ImportAdvance    string
 
+	Processed, ForgetProcessed                                           string
+	AdvanceCheckpoints, RewindCheckpoints, PositionBefore                string
 	Streams                                                              string
 	DoctorGuards, DoctorStreams, DoctorHeads, DoctorTwice, DoctorHolders string
 	DoctorCheckpoints, DoctorViews, DoctorRows, DoctorStrays             string
