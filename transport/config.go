@@ -19,6 +19,7 @@ import (
 const (
 	DefaultNamespace      = "weir"
 	DefaultMaxBytes       = 1 << 30
+	DefaultLogAge         = 24 * time.Hour
 	DefaultPending        = 4000
 	DefaultAckWait        = time.Minute
 	DefaultMaxAckPending  = 50_000
@@ -65,11 +66,19 @@ type Config struct {
 	// Shards is how many groups the event streams are divided into. Fixed once
 	// the stream is declared. Default weir.DefaultShards.
 	Shards int
-	// Replicas of the ingest stream. Default 1; 3 in a cluster.
+	// Replicas of the streams. Default 1; 3 in a cluster.
 	Replicas int
 	// MaxBytes is how much the ingest stream may hold, in bytes. When it is full,
 	// producers wait. Default 1 GiB.
 	MaxBytes int64
+
+	// LogAge is how long committed events stay in the log stream for other services:
+	// for as long may one of them be away and miss nothing. Default 24 h, at least
+	// 2 minutes.
+	LogAge time.Duration
+	// LogBytes is how much the log stream may hold, in bytes; beyond, the oldest
+	// events leave it before their time. Default no limit but LogAge.
+	LogBytes int64
 
 	// Pending is how many publishes may be unanswered at once, over all
 	// publishers of the connection; then Send waits. Default 4000. Less limits
@@ -109,6 +118,8 @@ func (c Config) complete() (Config, error) {
 	c.Shards = cmp.Or(c.Shards, weir.DefaultShards)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.LogAge = cmp.Or(c.LogAge, DefaultLogAge)
+	c.LogBytes = cmp.Or(c.LogBytes, -1)
 	c.Pending = cmp.Or(c.Pending, DefaultPending)
 	c.MaxDataBytes = cmp.Or(c.MaxDataBytes, weir.MaxDataBytes)
 	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
@@ -138,6 +149,8 @@ func (c Config) check() error {
 		{"Shards", int64(c.Shards), 1, MaxShards},
 		{"Replicas", int64(c.Replicas), 1, 5},
 		{"MaxBytes", c.MaxBytes, 1, math.MaxInt64},
+		{"LogAge", int64(c.LogAge), int64(duplicateWindow), math.MaxInt64},
+		{"LogBytes", c.LogBytes, -1, math.MaxInt64},
 		{"Pending", int64(c.Pending), 1, 1 << 20},
 		{"MaxDataBytes", int64(c.MaxDataBytes), 1, 64 << 20},
 		{"AckWait", int64(c.AckWait), int64(100 * time.Millisecond), math.MaxInt64},

@@ -34,7 +34,8 @@ type Conn struct {
 	log     *slog.Logger
 	nats    *nats.Conn
 	js      jetstream.JetStream
-	courier *courier
+	courier *courier // of facts
+	relay   *courier // of committed events
 
 	life      context.Context // ends with Close
 	end       context.CancelFunc
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, config Config) (*Conn, error) {
 	}
 	c := &Conn{
 		config:    config,
-		names:     names{config.Namespace, config.Shards},
+		names:     names{config.Namespace, config.Shards, ingest},
 		log:       config.Logger,
 		receivers: map[*receiver]struct{}{},
 	}
@@ -172,9 +173,13 @@ func (c *Conn) begin() (err error) {
 	if c.js, err = jetstream.New(c.nats); err != nil {
 		return err
 	}
-	if c.courier, err = newCourier(c); err != nil {
+	if c.courier, err = newCourier(c, c.names); err != nil {
 		return err
 	}
+	if c.relay, err = newCourier(c, c.outflow()); err != nil {
+		return err
+	}
+	c.relay.inOrder = true
 	events := c.nats.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	c.parts.Go(func() { c.watch(events) })
 	return nil
@@ -192,6 +197,7 @@ func (c *Conn) watch(events chan nats.Status) {
 		}
 		if c.nats.IsClosed() {
 			c.courier.close(nats.ErrConnectionClosed)
+			c.relay.close(nats.ErrConnectionClosed)
 			return
 		}
 	}
@@ -203,7 +209,11 @@ func (c *Conn) announce() {
 	c.stretch, c.snap = context.WithCancel(c.life)
 	c.mu.Unlock()
 	c.courier.again()
+	c.relay.again()
 }
+
+// outflow are the names for committed events of our own.
+func (c *Conn) outflow() names { return names{c.config.Namespace, c.config.Shards, outflow} }
 
 // unbroken ends with Close and the next time the connection is lost or back.
 func (c *Conn) unbroken() context.Context {
@@ -241,12 +251,14 @@ func (c *Conn) Close() {
 	c.closeOnce.Do(func() {
 		if c.Connected() {
 			c.courier.drain(drainTimeout)
+			c.relay.drain(drainTimeout)
 		}
 		c.mu.Lock() // so that no Receive enters meanwhile
 		c.end()
 		c.mu.Unlock()
 		c.parts.Wait()
 		c.courier.close(ErrClosed)
+		c.relay.close(ErrClosed)
 		c.hangUp()
 	})
 }
@@ -314,6 +326,7 @@ func (c *Conn) deny(subject string, err error) {
 	}
 	c.mu.Unlock()
 	c.courier.deny(subject, err)
+	c.relay.deny(subject, err)
 }
 
 // forbidden finds the subject in a permissions violation.

@@ -103,19 +103,21 @@ func (t *tally) err() error {
 // courier sends letters and repeats each until the broker gives a definite
 // answer. Of every event stream one letter is under way and the others wait
 // behind it in the order of their ids, so that whatever is lost, late or repeated
-// the broker stores them in that order. Many streams are under way at once.
+// the broker stores them in that order. Many streams are under way at once. What the
+// store has numbered keeps the order in which it is posted instead.
 //
 // The client library's own retries and buffers are not used: they would let a
 // later message of a stream overtake an earlier one.
 type courier struct {
-	nats   *nats.Conn
-	stream string
-	wait   time.Duration // for an answer, then again
-	revive func()        // when answers are missing although the connection stands
-	log    *slog.Logger
-	inbox  string // replies go to inbox + token
-	sub    *nats.Subscription
-	slots  chan struct{} // one taken per letter
+	nats    *nats.Conn
+	stream  string
+	inOrder bool          // of posting, not of ids
+	wait    time.Duration // for an answer, then again
+	revive  func()        // when answers are missing although the connection stands
+	log     *slog.Logger
+	inbox   string // replies go to inbox + token
+	sub     *nats.Subscription
+	slots   chan struct{} // one taken per letter
 
 	mu         sync.Mutex
 	lanes      map[string]*letter // by subject: the last letter
@@ -128,10 +130,10 @@ type courier struct {
 	idle       chan struct{} // closed when nothing is open; nil unless drain waits
 }
 
-func newCourier(c *Conn) (*courier, error) {
+func newCourier(c *Conn, n names) (*courier, error) {
 	k := &courier{
 		nats:   c.nats,
-		stream: c.names.stream(),
+		stream: n.stream(),
 		wait:   c.config.answerWait,
 		revive: c.revive,
 		log:    c.log,
@@ -180,7 +182,7 @@ func (k *courier) queue(l *letter) (first bool) {
 		k.launch(l)
 		return true
 	}
-	for ahead.token == 0 && ahead.passed < cap(k.slots) && compareLetters(l, ahead) < 0 {
+	for !k.inOrder && ahead.token == 0 && ahead.passed < cap(k.slots) && compareLetters(l, ahead) < 0 {
 		ahead.passed++
 		ahead = ahead.ahead
 	}
@@ -315,6 +317,7 @@ func retryWait(tries int) time.Duration {
 // Lock held.
 func (k *courier) settle(l *letter, err error) *letter {
 	delete(k.open, l.token)
+	refused := k.inOrder && errors.As(err, new(*RefusedError))
 	for {
 		k.finish(l, err)
 		next := l.next
@@ -323,11 +326,13 @@ func (k *courier) settle(l *letter, err error) *letter {
 			k.rest()
 			return nil
 		}
-		if !next.dropped {
+		if !next.dropped && !refused {
 			k.launch(next)
 			return next
 		}
-		l, err = next, errDropped // nobody waits for it and it was never sent
+		if l = next; !refused { // else it must not overtake
+			err = errDropped // nobody waits for it and it was never sent
+		}
 	}
 }
 

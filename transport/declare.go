@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +42,7 @@ func (c *Conn) Declare(ctx context.Context) error {
 		return err
 	}
 	return c.persist(ctx, func(ctx context.Context) error {
-		stream, err := c.declareStream(ctx)
+		stream, _, err := c.declareStream(ctx, c.streamConfig())
 		if err != nil {
 			return err
 		}
@@ -127,24 +126,59 @@ func (c *Conn) streamConfig() jetstream.StreamConfig {
 	}
 }
 
+// logConfig is what the stream of committed events must be. The store has all of
+// them, so the oldest may go.
+func (c *Conn) logConfig() jetstream.StreamConfig {
+	n := c.outflow()
+	return jetstream.StreamConfig{
+		Name:        n.stream(),
+		Description: "Weir: committed events, for other services",
+		Subjects:    []string{n.base() + ">"},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardOld,
+		MaxAge:      c.config.LogAge,
+		MaxBytes:    c.config.LogBytes,
+		MaxMsgs:     -1, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1,
+		Storage:     jetstream.FileStorage,
+		Replicas:    c.config.Replicas,
+		Duplicates:  duplicateWindow,
+		AllowDirect: true,
+		Metadata:    map[string]string{metaShards: strconv.Itoa(c.config.Shards), metaScheme: scheme},
+	}
+}
+
+// DeclareLog creates the stream of committed events, or makes sure that it is as
+// configured, and reports whether it was not there. Errors, and what is corrected, are
+// as with Declare. Safe to repeat, at the price of one request, and to call from
+// several processes at once.
+func (c *Conn) DeclareLog(ctx context.Context) (created bool, err error) {
+	if err := c.checkVersion(); err != nil {
+		return false, err
+	}
+	err = c.persist(ctx, func(ctx context.Context) error {
+		_, created, err = c.declareStream(ctx, c.logConfig())
+		return err
+	})
+	return created, err
+}
+
 // declareStream looks before it creates. When somebody else is faster it looks
 // again.
-func (c *Conn) declareStream(ctx context.Context) (stream jetstream.Stream, err error) {
-	want := c.streamConfig()
+func (c *Conn) declareStream(ctx context.Context, want jetstream.StreamConfig) (stream jetstream.Stream, created bool, err error) {
 	for try := range declareTries {
 		if stream, err = c.js.Stream(ctx, want.Name); err == nil {
-			return stream, c.alignStream(ctx, stream.CachedInfo().Config, want)
+			return stream, false, c.alignStream(ctx, stream.CachedInfo().Config, want)
 		}
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			if stream, err = c.js.CreateStream(ctx, want); err == nil {
-				return stream, nil
+				return stream, true, nil
 			}
 		}
 		if !worthAgain(err) || !pause(ctx, jitter(firstRetry<<try)) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("declare stream %s: %w", want.Name, err)
+	return nil, false, fmt.Errorf("declare stream %s: %w", want.Name, err)
 }
 
 // worthAgain: somebody else created it in between (10058, 10148 for consumers),
@@ -225,13 +259,15 @@ func streamDrift(have, want jetstream.StreamConfig) (d differences) {
 	d.check("subjects", slices.Sorted(slices.Values(have.Subjects)), slices.Sorted(slices.Values(want.Subjects)))
 	d.check("discard", have.Discard, want.Discard)
 	d.check("discard_new_per_subject", have.DiscardNewPerSubject, false)
-	d.check("max_bytes", have.MaxBytes, want.MaxBytes)
+	d.check("max_bytes", max(have.MaxBytes, -1), want.MaxBytes)
 	d.check("max_msgs", max(have.MaxMsgs, -1), int64(-1))
 	d.check("max_msgs_per_subject", have.MaxMsgsPerSubject, int64(-1))
-	d.check("max_age", have.MaxAge, time.Duration(0))
+	d.check("max_msg_size", want.MaxMsgSize == 0 || have.MaxMsgSize == want.MaxMsgSize, true)
+	d.check("max_age", have.MaxAge, want.MaxAge)
 	d.check("duplicate_window", have.Duplicates, want.Duplicates)
 	d.check("replicas", have.Replicas, want.Replicas)
-	d.check("deny_delete", have.DenyDelete, true)
+	d.check("deny_delete", have.DenyDelete || !want.DenyDelete, true)
+	d.check("allow_direct", have.AllowDirect || !want.AllowDirect, true)
 	d.check("metadata "+metaShards, have.Metadata[metaShards], want.Metadata[metaShards])
 	return d
 }
@@ -240,8 +276,12 @@ func streamDrift(have, want jetstream.StreamConfig) (d differences) {
 func mergeStream(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	merged := have
 	merged.Subjects, merged.Discard, merged.DiscardNewPerSubject = want.Subjects, want.Discard, false
-	merged.MaxBytes, merged.MaxMsgs, merged.MaxMsgsPerSubject, merged.MaxAge = want.MaxBytes, -1, -1, 0
-	merged.Duplicates, merged.Replicas, merged.DenyDelete = want.Duplicates, want.Replicas, true
+	merged.MaxBytes, merged.MaxMsgs, merged.MaxMsgsPerSubject, merged.MaxAge = want.MaxBytes, -1, -1, want.MaxAge
+	if want.MaxMsgSize != 0 {
+		merged.MaxMsgSize = want.MaxMsgSize
+	}
+	merged.Duplicates, merged.Replicas = want.Duplicates, want.Replicas
+	merged.DenyDelete, merged.AllowDirect = have.DenyDelete || want.DenyDelete, have.AllowDirect || want.AllowDirect
 	merged.Metadata = maps.Clone(have.Metadata)
 	if merged.Metadata == nil {
 		merged.Metadata = map[string]string{}
@@ -325,7 +365,7 @@ func (c *Conn) declareConsumer(ctx context.Context, stream jetstream.Stream, inf
 			break
 		}
 	}
-	return fmt.Errorf("declare consumer %s of %s: %w", want.Durable, c.names.stream(), err)
+	return fmt.Errorf("declare consumer %s of %s: %w", want.Durable, stream.CachedInfo().Config.Name, err)
 }
 
 func (c *Conn) alignConsumer(ctx context.Context, stream jetstream.Stream, have, want jetstream.ConsumerConfig) error {
@@ -333,7 +373,7 @@ func (c *Conn) alignConsumer(ctx context.Context, stream jetstream.Stream, have,
 	if len(drift) == 0 {
 		return nil
 	}
-	name := c.names.stream() + " consumer " + want.Durable
+	name := stream.CachedInfo().Config.Name + " consumer " + want.Durable
 	for _, d := range drift {
 		if d.refused {
 			return &DriftError{name, d.field, d.have, d.want, nil}
@@ -351,7 +391,11 @@ func consumerDrift(have, want jetstream.ConsumerConfig) (d differences) {
 	d.must("ack_policy", have.AckPolicy, want.AckPolicy)
 	d.must("deliver_policy", have.DeliverPolicy, want.DeliverPolicy)
 	d.must("replay_policy", have.ReplayPolicy, want.ReplayPolicy)
-	d.must("filter_subject", cmp.Or(have.FilterSubject, fmt.Sprint(have.FilterSubjects)), want.FilterSubject)
+	if isShard(want) { // nobody else has those of another shard
+		d.must("filter_subject", filters(have), filters(want))
+	} else {
+		d.check("filter_subject", filters(have), filters(want))
+	}
 	d.check("ack_wait", have.AckWait, want.AckWait)
 	d.check("max_deliver", have.MaxDeliver, want.MaxDeliver)
 	d.check("max_ack_pending", have.MaxAckPending, want.MaxAckPending)
@@ -363,4 +407,15 @@ func consumerDrift(have, want jetstream.ConsumerConfig) (d differences) {
 	d.check("max_bytes", have.MaxRequestMaxBytes, 0)
 	d.check("mem_storage", have.MemoryStorage, false)
 	return d
+}
+
+// isShard tells the consumer of a shard from a subscription to some categories.
+func isShard(config jetstream.ConsumerConfig) bool { return config.FilterSubject != "" }
+
+// filters are what a consumer is given, in order; none is everything.
+func filters(config jetstream.ConsumerConfig) []string {
+	if config.FilterSubject != "" {
+		return []string{config.FilterSubject}
+	}
+	return slices.Sorted(slices.Values(config.FilterSubjects))
 }

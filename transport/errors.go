@@ -126,6 +126,18 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// OmittedError says that an event came without its payload, which was more than the
+// broker takes. Delivery.Event says which event it is: the store of the service that
+// sent it has all of it.
+type OmittedError struct {
+	Event  weir.ID
+	Reason string
+}
+
+func (e *OmittedError) Error() string {
+	return fmt.Sprintf("event %s came without its payload: %s; the store it comes from has it", e.Event, e.Reason)
+}
+
 // UnreadableError holds a broker message that is not one of ours, whole, so that
 // it can be kept before it is acknowledged.
 type UnreadableError struct {

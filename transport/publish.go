@@ -44,49 +44,54 @@ func (p *Publisher) Publish(ctx context.Context, messages ...weir.Message) error
 		return ErrClosed
 	}
 	slices.SortStableFunc(letters, compareLetters)
+	return p.conn.carry(ctx, p.conn.courier, letters)
+}
+
+// carry posts letters and waits for the answers.
+func (c *Conn) carry(ctx context.Context, k *courier, letters []*letter) error {
 	t := newTally()
-	posted, err := p.conn.postAll(ctx, letters, t)
-	p.conn.courier.seal(t)
+	posted, err := c.postAll(ctx, k, letters, t)
+	k.seal(t)
 	if err != nil {
-		return p.giveUp(letters[:posted], len(letters), err)
+		return k.giveUp(letters[:posted], len(letters), err)
 	}
 	select {
 	case <-t.done:
 		return t.err()
 	case <-ctx.Done():
-		return errors.Join(p.giveUp(letters, len(letters), ctx.Err()), p.conn.courier.errorsOf(t))
+		return errors.Join(k.giveUp(letters, len(letters), ctx.Err()), k.errorsOf(t))
 	}
 }
 
 // postAll posts letters one after the other and says how many were taken.
-func (c *Conn) postAll(ctx context.Context, letters []*letter, t *tally) (int, error) {
+func (c *Conn) postAll(ctx context.Context, k *courier, letters []*letter, t *tally) (int, error) {
 	for i, l := range letters {
-		if err := c.post(ctx, l, &t); err != nil {
+		if err := c.post(ctx, k, l, &t); err != nil {
 			return i, err
 		}
 	}
 	return len(letters), nil
 }
 
-// post waits for a slot and hands a letter to the courier.
-func (c *Conn) post(ctx context.Context, l *letter, t **tally) error {
+// post waits for a slot and hands a letter to a courier.
+func (c *Conn) post(ctx context.Context, k *courier, l *letter, t **tally) error {
 	select {
-	case c.courier.slots <- struct{}{}:
+	case k.slots <- struct{}{}:
 	default:
 		select {
-		case c.courier.slots <- struct{}{}:
+		case k.slots <- struct{}{}:
 		case <-c.life.Done():
 			return ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return c.courier.post(l, t)
+	return k.post(l, t)
 }
 
 // giveUp reports a Publish that could not wait for every answer.
-func (p *Publisher) giveUp(posted []*letter, of int, err error) error {
-	unanswered, reason := p.conn.courier.drop(posted)
+func (k *courier) giveUp(posted []*letter, of int, err error) error {
+	unanswered, reason := k.drop(posted)
 	if unanswered += of - len(posted); unanswered == 0 {
 		return nil
 	}
@@ -110,7 +115,7 @@ func (p *Publisher) Send(ctx context.Context, message weir.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
 	}
-	return p.conn.post(ctx, l, &p.now)
+	return p.conn.post(ctx, p.conn.courier, l, &p.now)
 }
 
 // Flush waits until everything sent so far has a definite answer and returns
@@ -187,8 +192,8 @@ func (c *Conn) letter(ctx context.Context, m weir.Message) (*letter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size, limit := headerBytes(header)+len(m.Data), int(c.nats.MaxPayload()); size > limit && limit > 0 {
-		return nil, &weir.TooLargeError{ID: m.ID, What: "payload with headers", Size: size, Limit: limit}
+	if err := c.fits(m.ID, header, m.Data); err != nil {
+		return nil, err
 	}
 	return &letter{id: m.ID, msg: nats.Msg{Subject: subject, Header: header, Data: m.Data}}, nil
 }

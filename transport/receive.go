@@ -37,16 +37,20 @@ const (
 type Delivery struct {
 	// Message is what was published, if Err is nil.
 	Message weir.Message
-	// Err says why the message cannot be read: an *UnreadableError. Keep what
-	// it holds, then ack.
+	// Event is Message as the store has numbered it, where it came by Subscribe.
+	Event weir.Event
+	// Err says why the message cannot be read: an *UnreadableError, or an
+	// *OmittedError for an event without its payload. Keep what it holds, then ack.
 	Err error
+	// Failures is how often the function given to Subscribe has failed with it.
+	Failures int
 	// Subject, Header and Data are the message as it came.
 	Subject string
 	Header  nats.Header
 	Data    []byte
 	// Shard is where it was received.
 	Shard weir.Shard
-	// Sequence is its place in the ingest stream.
+	// Sequence is its place in the JetStream stream.
 	Sequence uint64
 	// Stored is when the broker stored it, by the broker's clock.
 	Stored time.Time
@@ -71,14 +75,21 @@ func (d *Delivery) Ack() error { return d.held.ack(d) }
 // longer and comes again, at the latest when somebody next receives the shard.
 func (d *Delivery) Release() { d.held.release(d) }
 
-// receiver is one Receive.
-type receiver struct {
-	conn     *Conn
-	shard    weir.Shard
+// source is a durable consumer to receive from.
+type source struct {
+	names    names // of its stream
 	consumer string
-	deliver  func(*Delivery)
-	held     *held
-	denied   chan error // what the server forbids us
+	what     string                     // for people
+	read     func(*nats.Msg, *Delivery) // makes sense of a message
+}
+
+// receiver is one Receive or one Subscribe.
+type receiver struct {
+	source
+	conn    *Conn
+	deliver func(*Delivery)
+	held    *held
+	denied  chan error // what the server forbids us
 
 	// Owned by run.
 	created time.Time // of the stream; another one is another stream
@@ -108,14 +119,14 @@ func (c *Conn) Receive(ctx context.Context, shard weir.Shard, deliver func(*Deli
 	if shard < 0 || int(shard) >= c.config.Shards {
 		return fmt.Errorf("receive shard %d: there are %d", shard, c.config.Shards)
 	}
-	r := &receiver{
-		conn:     c,
-		shard:    shard,
-		consumer: c.names.consumer(shard),
-		deliver:  deliver,
-		held:     newHeld(c),
-		denied:   make(chan error, 1),
-	}
+	return c.receive(ctx, source{c.names, c.names.consumer(shard), fmt.Sprint("shard ", shard), func(m *nats.Msg, d *Delivery) {
+		d.Shard = shard
+		c.readMessage(m, d)
+	}}, deliver)
+}
+
+func (c *Conn) receive(ctx context.Context, from source, deliver func(*Delivery)) error {
+	r := &receiver{source: from, conn: c, deliver: deliver, held: newHeld(c), denied: make(chan error, 1)}
 	if err := c.enter(r); err != nil {
 		return err
 	}
@@ -156,7 +167,7 @@ func (r *receiver) deny(subject string, err error) {
 
 func (r *receiver) needs(subject string) bool {
 	return strings.HasPrefix(subject, r.inboxPrefix()) || slices.Contains([]string{
-		"$JS.API.STREAM.INFO." + r.conn.names.stream(), r.api("INFO"), r.api("RESET"), r.api("MSG.NEXT"),
+		"$JS.API.STREAM.INFO." + r.names.stream(), r.api("INFO"), r.api("RESET"), r.api("MSG.NEXT"),
 	}, subject)
 }
 
@@ -170,7 +181,7 @@ func (r *receiver) inboxPrefix() string {
 }
 
 func (r *receiver) api(verb string) string {
-	return "$JS.API.CONSUMER." + verb + "." + r.conn.names.stream() + "." + r.consumer
+	return "$JS.API.CONSUMER." + verb + "." + r.names.stream() + "." + r.consumer
 }
 
 // run keeps a session going until ctx ends or there is nothing to receive from.
@@ -187,9 +198,9 @@ func (r *receiver) run(ctx context.Context) error {
 			return nil
 		case !errors.As(err, &again):
 			r.held.void()
-			return fmt.Errorf("receive shard %d: %w", r.shard, err)
+			return fmt.Errorf("receive %s: %w", r.what, err)
 		}
-		r.conn.log.Debug("receive again", "shard", r.shard, "reason", again.reason)
+		r.conn.log.Debug("receive again", "from", r.what, "reason", again.reason)
 		if r.heard {
 			wait = firstSessionWait
 		}
@@ -241,12 +252,12 @@ func (r *receiver) reset(ctx context.Context) error {
 		return err
 	}
 	// To reset a consumer that is not there would only time out.
-	consumer, err := r.conn.js.Consumer(ctx, r.conn.names.stream(), r.consumer)
+	consumer, err := r.conn.js.Consumer(ctx, r.names.stream(), r.consumer)
 	if err != nil {
 		return r.trouble(err)
 	}
 	r.before = min(consumer.CachedInfo().Delivered.Stream, last)
-	info, err := r.conn.js.ResetConsumer(ctx, r.conn.names.stream(), r.consumer)
+	info, err := r.conn.js.ResetConsumer(ctx, r.names.stream(), r.consumer)
 	if err != nil {
 		return r.trouble(err)
 	}
@@ -259,7 +270,7 @@ func (r *receiver) reset(ctx context.Context) error {
 // recognise makes sure that the stream is not another one, nor an earlier state
 // of it, and returns its last sequence.
 func (r *receiver) recognise(ctx context.Context) (last uint64, err error) {
-	stream, err := r.conn.js.Stream(ctx, r.conn.names.stream())
+	stream, err := r.conn.js.Stream(ctx, r.names.stream())
 	if err != nil {
 		return 0, r.trouble(err)
 	}
@@ -278,7 +289,7 @@ func (r *receiver) recognise(ctx context.Context) (last uint64, err error) {
 // after a restore of older files: it would skip what is published next.
 func (r *receiver) rewind(ctx context.Context, floor, last uint64) error {
 	r.conn.log.Warn("consumer is ahead of its stream, begins anew", "consumer", r.consumer, "floor", floor, "last", last)
-	if _, err := r.conn.js.ResetConsumerToSequence(ctx, r.conn.names.stream(), r.consumer, 1); err != nil {
+	if _, err := r.conn.js.ResetConsumerToSequence(ctx, r.names.stream(), r.consumer, 1); err != nil {
 		return r.trouble(err)
 	}
 	return nil
@@ -314,7 +325,7 @@ func (r *receiver) forbidden() error {
 }
 
 func (r *receiver) gone(reason string, err error) error {
-	return &GoneError{r.conn.names.stream() + " consumer " + r.consumer, reason, err}
+	return &GoneError{r.names.stream() + " consumer " + r.consumer, reason, err}
 }
 
 // session is the receiving between two resets.
@@ -510,7 +521,6 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		Subject:     m.Subject,
 		Header:      m.Header,
 		Data:        m.Data,
-		Shard:       s.shard,
 		Sequence:    about.Sequence.Stream,
 		Stored:      about.Timestamp,
 		Redelivered: about.NumDelivered > 1 || about.Sequence.Stream <= s.before,
@@ -518,10 +528,15 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		reply:       m.Reply,
 		touched:     time.Now(),
 	}
-	if d.Message, err = s.conn.names.message(m, s.conn.config.MaxDataBytes); err != nil {
+	s.source.read(m, d)
+	return d, nil
+}
+
+func (c *Conn) readMessage(m *nats.Msg, d *Delivery) {
+	var err error
+	if d.Message, err = c.names.message(m, c.config.MaxDataBytes); err != nil {
 		d.Err = &UnreadableError{m.Subject, m.Header, m.Data, err}
 	}
-	return d, nil
 }
 
 // message reads a message of ours. What it accepts the store accepts too, but for

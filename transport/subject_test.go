@@ -8,7 +8,7 @@ import (
 	"github.com/weir-es/weir"
 )
 
-var testNames = names{"t", 32}
+var testNames = names{"t", 32, ingest}
 
 func TestSubjectsOfHostileStreams(t *testing.T) {
 	for _, key := range []string{"1", "a b", "a.b", "*", ">", `"quoted"`, "💧", "-", "--", "=2A", "a\nb\tc", "ключ", "%", strings.Repeat("k", 150)} {

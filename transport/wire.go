@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
@@ -28,6 +30,20 @@ const (
 	headerOddTraceParent = "Weir-Odd-Traceparent"
 	headerOddTraceState  = "Weir-Odd-Tracestate"
 )
+
+// The headers that a committed event has besides.
+const (
+	headerVersion  = "Weir-Version"
+	headerPosition = "Weir-Position"
+	headerOrder    = "Weir-Order"    // where it is not the id
+	headerRecorded = "Weir-Recorded" // RFC 3339, in microseconds
+	headerStream   = "Weir-Stream"   // where the subject holds a hash of it
+	headerOmitted  = "Weir-Omitted"  // why there is no payload
+)
+
+// HeaderHandler names the handler that failed, in the headers of a message that is
+// kept because of it.
+const HeaderHandler = "Weir-Handler"
 
 // maxHeaderBytes is the most that headers may take. The server's limit is 64 KiB
 // with those that it adds.
@@ -109,7 +125,7 @@ func headerBytes(h nats.Header) int {
 func decode(stream weir.StreamID, h nats.Header, data []byte) (weir.Message, error) {
 	m := weir.Message{Stream: stream, Data: data}
 	r := headerReader{header: h}
-	id, err := parseID(r.raw(headerID))
+	id, err := parseID(headerID, r.raw(headerID))
 	if err != nil {
 		return weir.Message{}, err
 	}
@@ -133,15 +149,51 @@ func decode(stream weir.StreamID, h nats.Header, data []byte) (weir.Message, err
 	return m, nil
 }
 
-func parseID(text string) (weir.ID, error) {
+func parseID(name, text string) (weir.ID, error) {
 	if text == "" {
-		return weir.ID{}, fmt.Errorf("has no header %s", headerID)
+		return weir.ID{}, fmt.Errorf("has no header %s", name)
 	}
 	id, err := ulid.ParseStrict(text)
 	if err != nil || id == (weir.ID{}) {
-		return weir.ID{}, fmt.Errorf("header %s is no id: %.40q", headerID, text)
+		return weir.ID{}, fmt.Errorf("header %s is no id: %.40q", name, text)
 	}
 	return id, nil
+}
+
+// encodeEvent writes the headers of an event. They say where its stream is only if
+// the subject does not, and why the payload is left out, if it is.
+func encodeEvent(e *weir.Event, whole bool, omitted string) (nats.Header, error) {
+	header, err := encode(&e.Message)
+	if err != nil {
+		return nil, err
+	}
+	w := headerWriter{header, make([]string, 0, 6)}
+	w.raw(headerVersion, strconv.FormatInt(int64(e.Version), 10))
+	w.raw(headerPosition, strconv.FormatInt(int64(e.Position), 10))
+	w.raw(headerRecorded, e.Recorded.UTC().Format(time.RFC3339Nano))
+	w.text(headerOmitted, omitted)
+	if e.OrderID != (weir.ID{}) {
+		w.raw(headerOrder, e.OrderID.String())
+	}
+	if !whole {
+		w.text(headerStream, string(e.Stream))
+	}
+	return header, nil
+}
+
+// decodeEvent is the inverse of encodeEvent.
+func (n names) decodeEvent(m *nats.Msg) (e weir.Event, omitted string, err error) {
+	r := headerReader{header: m.Header}
+	stream, err := n.locate(m.Subject, r.text(headerStream))
+	if err != nil {
+		return e, "", errors.Join(r.err, err)
+	}
+	if e.Message, err = decode(stream, m.Header, m.Data); err != nil {
+		return e, "", err
+	}
+	e.Version, e.Position = weir.Version(r.number(headerVersion)), weir.Position(r.number(headerPosition))
+	e.Recorded, e.OrderID = r.time(headerRecorded), r.id(headerOrder)
+	return e, r.text(headerOmitted), r.err
 }
 
 // headerReader keeps the first error.
@@ -151,6 +203,39 @@ type headerReader struct {
 }
 
 func (r *headerReader) raw(name string) string { return headerGet(r.header, name) }
+
+func (r *headerReader) note(err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+}
+
+// number reads a count from 1.
+func (r *headerReader) number(name string) int64 {
+	n, err := strconv.ParseInt(r.raw(name), 10, 64)
+	if err != nil || n < 1 {
+		r.note(fmt.Errorf("header %s is no number from 1: %.40q", name, r.raw(name)))
+	}
+	return n
+}
+
+func (r *headerReader) time(name string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, r.raw(name))
+	if err != nil {
+		r.note(fmt.Errorf("header %s is no time: %.40q", name, r.raw(name)))
+	}
+	return t.UTC()
+}
+
+// id reads one that may be missing.
+func (r *headerReader) id(name string) (id weir.ID) {
+	if text := r.raw(name); text != "" {
+		var err error
+		id, err = parseID(name, text)
+		r.note(err)
+	}
+	return id
+}
 
 func (r *headerReader) text(name string) string {
 	value, err := unescape(r.raw(name))
