@@ -70,6 +70,7 @@ type grammar struct {
 	Rewind     rewindCommand     `cmd:"" help:"Print what a row of a view was at an earlier moment. Nothing is written."`
 	Shards     shardsVerbs       `cmd:"" help:"Say who holds which lease, and how far its readers are; take leases away."`
 	Parked     parkedVerbs       `cmd:"" help:"Look after streams that views and handlers stopped at."`
+	Relay      relayCommand      `cmd:"" help:"Say how far committed events are published, or publish them again."`
 	Doctor     DoctorOptions     `cmd:"" help:"Look whether the store is in order, and say what to do where it is not."`
 	Version    versionCommand    `cmd:"" help:"Print the version of this program."`
 	Completion completionCommand `cmd:"" help:"Print a script that makes a shell complete words of this program."`
