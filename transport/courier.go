@@ -38,6 +38,7 @@ type letter struct {
 	ahead   *letter // whose next it is, while it waits
 	passed  int     // how many with lower ids went before it since it was posted
 	token   uint64  // names it in the reply subject, once it has been sent
+	above   uint64  // what was stored last before it was sent: its own sequence is higher
 	due     time.Time
 	tries   int
 	waiting bool  // between a negative answer and the next try
@@ -123,7 +124,9 @@ type courier struct {
 	lanes      map[string]*letter // by subject: the last letter
 	open       map[uint64]*letter // by token: those under way
 	token      uint64
-	closed     error // why no more letters are taken
+	closed     error  // why no more letters are taken
+	stored     uint64 // the highest sequence that the broker has told
+	back       bool   // it has told lower ones since
 	timer      *time.Timer
 	armed      bool
 	complained time.Time
@@ -203,7 +206,7 @@ func (k *courier) insert(l, ahead *letter) {
 // launch makes l the letter of its stream that is under way. Lock held.
 func (k *courier) launch(l *letter) {
 	k.token++
-	l.token, l.ahead = k.token, nil
+	l.token, l.ahead, l.above = k.token, nil, k.stored
 	l.msg.Reply = k.inbox + strconv.FormatUint(l.token, 36)
 	l.due = time.Now().Add(k.wait)
 	k.open[l.token] = l
@@ -214,7 +217,7 @@ func (k *courier) launch(l *letter) {
 // blocks.
 func (k *courier) send(l *letter) {
 	if err := k.nats.PublishMsg(&l.msg); err != nil {
-		k.resolve(l.token, err)
+		k.resolve(l.token, 0, err)
 	}
 }
 
@@ -224,7 +227,32 @@ func (k *courier) answered(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	k.resolve(token, k.readAnswer(m))
+	sequence, err := k.readAnswer(m)
+	k.resolve(token, sequence, err)
+}
+
+// note remembers where the broker has stored a letter, 0 where it has not just now. A
+// place that was given away before the letter was sent means that the stream is not what
+// it was. Lock held.
+func (k *courier) note(l *letter, sequence uint64) {
+	switch {
+	case sequence == 0:
+	case sequence <= l.above:
+		k.back, k.stored = true, sequence
+		for _, other := range k.open {
+			other.above = 0
+		}
+	default:
+		k.stored = max(k.stored, sequence)
+	}
+}
+
+// wentBack reports once that the stream was replaced, or went back to an earlier state.
+func (k *courier) wentBack() (back bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	back, k.back = k.back, false
+	return back
 }
 
 var (
@@ -232,25 +260,29 @@ var (
 	errBadAnswer = errors.New("the answer is no publish acknowledgement")
 )
 
-// readAnswer is nil if the message is stored, now or earlier.
-func (k *courier) readAnswer(m *nats.Msg) error {
+// readAnswer has no error if the message is stored: now, at a sequence, or earlier.
+func (k *courier) readAnswer(m *nats.Msg) (sequence uint64, err error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return errNoStream
+		return 0, errNoStream
 	}
 	var answer struct {
-		Stream string              `json:"stream"`
-		Error  *jetstream.APIError `json:"error"`
+		Stream    string              `json:"stream"`
+		Sequence  uint64              `json:"seq"`
+		Duplicate bool                `json:"duplicate"`
+		Error     *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return errBadAnswer
+		return 0, errBadAnswer
 	}
 	switch {
 	case answer.Error != nil:
-		return answer.Error
+		return 0, answer.Error
 	case answer.Stream != k.stream:
-		return &misstoredError{answer.Stream}
+		return 0, &misstoredError{answer.Stream}
+	case answer.Duplicate:
+		return 0, nil
 	}
-	return nil
+	return answer.Sequence, nil
 }
 
 // misstoredError says that another JetStream stream has taken our subjects.
@@ -261,10 +293,11 @@ func (e *misstoredError) Error() string {
 }
 
 // resolve ends a letter, or decides when to try again, and sends what comes next.
-func (k *courier) resolve(token uint64, err error) {
+func (k *courier) resolve(token, sequence uint64, err error) {
 	k.mu.Lock()
 	var next *letter
 	if l := k.open[token]; l != nil {
+		k.note(l, sequence)
 		next = k.decide(l, err)
 	}
 	k.mu.Unlock()

@@ -34,6 +34,12 @@ func (c *Conn) PublishEvents(ctx context.Context, events ...weir.Event) error {
 	return c.carry(ctx, c.relay, letters)
 }
 
+// LogWentBack reports, once each time, that the log stream is not what it was when this
+// connection published to it before: it was deleted and made anew, or went back to an
+// earlier state, as after a restore of older files. What it held has to be published
+// again. It is noticed with the first event that is published afterwards.
+func (c *Conn) LogWentBack() bool { return c.relay.wentBack() }
+
 // eventLetter writes an event for the wire, as much of it as the broker takes.
 func (c *Conn) eventLetter(e *weir.Event) (*letter, error) {
 	subject, whole := c.outflow().place(e.Stream)

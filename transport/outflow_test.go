@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/devserver"
 )
 
 // event is a committed one, the version-th of its stream.
@@ -201,4 +203,43 @@ func FuzzPlace(f *testing.F) {
 			t.Errorf("%q and %q have their places at %q and %q", a, b, one, other)
 		}
 	})
+}
+
+// TestP2_ALogStreamThatLostEventsIsNoticed with the next event, whether it was replaced or
+// went back to older files, and only then. (nats-server#6611, #6124: sequences began again
+// below what was known; nats-server#7564: files from before a power cut)
+func TestP2_ALogStreamThatLostEventsIsNoticed(t *testing.T) {
+	dir, saved := t.TempDir(), t.TempDir()
+	server, err := devserver.StartNATS(testContext(t), devserver.NATSConfig{Dir: dir})
+	must(t, err)
+	defer func() { _ = server.Close() }()
+	c := connect(t, server, Config{})
+	_, err = c.DeclareLog(testContext(t))
+	must(t, err)
+	version := 1
+	check := func(when string, want bool) {
+		t.Helper()
+		publishEvents(t, c, 50, version, 10)
+		version += 10
+		if c.LogWentBack() != want || c.LogWentBack() {
+			t.Errorf("%s: it says that the stream lost events, or not, want %t once", when, want)
+		}
+	}
+	check("at first", false)
+	messages := messageFolder(t, dir)
+	server.Stop()
+	must(t, os.CopyFS(saved, os.DirFS(messages)))
+	must(t, server.Resume(testContext(t)))
+	check("after a restart", false)
+	server.Stop()
+	must(t, os.RemoveAll(messages))
+	must(t, os.CopyFS(messages, os.DirFS(saved)))
+	must(t, server.Resume(testContext(t)))
+	check("with older files", true)
+	check("later", false)
+	must(t, c.js.DeleteStream(testContext(t), c.outflow().stream()))
+	_, err = c.DeclareLog(testContext(t))
+	must(t, err)
+	check("in a new stream", true)
+	check("in the end", false)
 }

@@ -308,3 +308,31 @@ func TestSubscriptionsAreChecked(t *testing.T) {
 		t.Errorf("a consumer that is something else: %v", err)
 	}
 }
+
+// TestP1_WhatASubscriberLeavesIsGivenBack: the broker is not kept from giving it to
+// somebody else.
+func TestP1_WhatASubscriberLeavesIsGivenBack(t *testing.T) {
+	c := logged(t, Config{AckWait: 300 * time.Millisecond})
+	publishEvents(t, c, 3, 1, 1)
+	started := make(chan struct{}, 3)
+	s := subscribe(t, c, Subscription{Name: "test"}, func(ctx context.Context, d *Delivery) error {
+		started <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	for range 3 {
+		<-started
+	}
+	must(t, s.end())
+	consumer, err := logStream(t, c).Consumer(testContext(t), "test")
+	must(t, err)
+	batch, err := consumer.Fetch(3, jetstream.FetchMaxWait(5*time.Second))
+	must(t, err)
+	got := 0
+	for range batch.Messages() {
+		got++
+	}
+	if got != 3 {
+		t.Errorf("%d of 3 came to somebody else", got)
+	}
+}
