@@ -169,6 +169,9 @@ func (l *relay) cycle(ctx context.Context) error {
 		return err
 	}
 	l.at = p.to
+	if l.broker.LogWentBack() {
+		l.log.Error("the log stream has lost what it held: `weir relay --from` publishes it again", "position", p.after)
+	}
 	if time.Since(l.marked) < relayMark {
 		return nil
 	}
@@ -230,7 +233,7 @@ func (l *relay) declare(ctx context.Context) error {
 	defer cancel()
 	created, err := l.broker.DeclareLog(ctx)
 	if created && l.at > 0 {
-		l.log.Warn("the log stream was gone and was made anew; `weir relay --from` publishes again what it held", "position", l.at)
+		l.log.Warn("the log stream was gone and was made anew", "position", l.at)
 	}
 	l.declared = time.Now()
 	return err

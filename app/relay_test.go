@@ -287,6 +287,26 @@ func TestP1_RelayDiesBetweenPublishAndCheckpoint(t *testing.T) {
 	s.checkLog()
 }
 
+// TestP1_RelayTakesOverShardsThatAreFurther: one that takes over shards of several owners
+// goes on with each from where it was.
+func TestP1_RelayTakesOverShardsThatAreFurther(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, testkit.NATS(t))
+	s.note(10, 10)
+	_, head, err := s.Store.ReadHorizon(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := weir.Stream("note", "3").Shard(s.Store.Shards())
+	s.exec("insert into weir.checkpoints (consumer, shard, position) values ('relay', $1, $2)", done, int64(head))
+	rest := s.count("select count(*) from weir.events where shard <> $1", done)
+	s.relaying()
+	s.awaitKept(rest)
+	testkit.Await(t, 5*time.Second, "all checkpoints are at the head", func() bool { return s.lowestMark() == head })
+	s.note(10, 1)
+	s.awaitKept(rest + 10)
+}
+
 // TestP7_RelayStopsWhenAnotherOwnerTookOver, and moves no checkpoint any more.
 func TestP7_RelayStopsWhenAnotherOwnerTookOver(t *testing.T) {
 	t.Parallel()
