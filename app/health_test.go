@@ -29,6 +29,7 @@ func health(t *testing.T, a *app.App) app.Health {
 
 // TestHealthOfAStuckProjection: it is behind, it is not ready, and it says why; and
 // when it moves again, all is well. (marten#4961: second witness)
+// (KurrentDB#1303: a projection buffered and nobody could see that it stood still)
 func TestHealthOfAStuckProjection(t *testing.T) {
 	t.Parallel()
 	config := service(t)

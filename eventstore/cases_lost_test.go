@@ -69,7 +69,8 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 // subscription that could be lost. When all their connections are, again and again,
 // the operator is told each time and what another process appends still arrives.
 // (commanded/eventstore#309: a notification lost while reconnecting;
-// KurrentDB#1602: only the first drop was reported)
+// KurrentDB#1602: only the first drop was reported; dbos Go PR#134: a listener that did
+// not outlive its connection)
 func TestP6_NobodyHasToAnnounceAnAppend(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

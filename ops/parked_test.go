@@ -6,7 +6,8 @@ import (
 	"github.com/weir-es/weir/ops"
 )
 
-// TestP8_ParkedStreamsAreListedAndReleased, by any program.
+// TestP8_ParkedStreamsAreListedAndReleased, by any program. (hatchet#2573: nobody could
+// cancel or skip what was stuck)
 func TestP8_ParkedStreamsAreListedAndReleased(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

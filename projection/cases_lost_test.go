@@ -105,6 +105,7 @@ func TestP6_CheckpointsStayBelowWhatIsOpen(t *testing.T) {
 // TestP6_CheckpointsAreStoredEvents: numbers behind the last event that were drawn and
 // rolled back are no place to wait at, since a crash may give them out again.
 // (KurrentDB#4970: a checkpoint above the last event swallowed the next one)
+// (akka-persistence-r2dbc#463: a place was noted, its event rolled back)
 func TestP6_CheckpointsAreStoredEvents(t *testing.T) {
 	t.Parallel()
 	s := store(t)

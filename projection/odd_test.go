@@ -134,6 +134,7 @@ func TestP8_PanicsOfTheUsersCode(t *testing.T) {
 
 // TestP8_FailuresOfAHandlersOwn are not mistaken for a lost database: an event
 // whose handler always fails is parked, whatever its error is.
+// (temporalio/sdk-go#481: what was cancelled was tried for ever)
 func TestP8_FailuresOfAHandlersOwn(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{
@@ -244,6 +245,8 @@ func TestP8_RowThatCannotBeRead(t *testing.T) {
 
 // TestViewOfForeignTypesOnly has no row, moves its checkpoint, and does so again
 // from the start. (marten#2597: zero matching events)
+// (temporalio/sdk-java#305, sdk-go#744: what has to be done at the end was itself
+// cancelled; the last checkpoint is noted although the worker's context has ended)
 func TestViewOfForeignTypesOnly(t *testing.T) {
 	t.Parallel()
 	s := store(t)

@@ -378,6 +378,7 @@ func TestHolesAreFilledFromTheStore(t *testing.T) {
 }
 
 // TestP8_FailingEventParksItsStreamOnly with the reason, and the others go on.
+// (dbos-transact-py#805: one that was stuck blocked a queue)
 func TestP8_FailingEventParksItsStreamOnly(t *testing.T) {
 	t.Parallel()
 	s := store(t)

@@ -307,6 +307,7 @@ func TestTwoRebuildsOfAViewAreRefusedAndAnInterruptedOneGoesOn(t *testing.T) {
 	same(t, before, dump(t, s, "lists"))
 }
 
+// hatchet#2573: what is stuck cannot be cancelled.
 func TestACancelledRebuildLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []string{"streams", "check", "swap"} {
