@@ -50,6 +50,7 @@ type NATSConfig struct {
 type NATS struct {
 	config NATSConfig
 	folder *folder
+	member *member // of a cluster, or nil
 
 	mu     sync.Mutex
 	server *server.Server // nil while stopped
@@ -151,7 +152,7 @@ func (n *NATS) Close() error {
 }
 
 func (n *NATS) options() *server.Options {
-	return &server.Options{
+	o := &server.Options{
 		ServerName:        "weir-dev",
 		Host:              loopback,
 		Port:              n.config.Port,
@@ -161,6 +162,15 @@ func (n *NATS) options() *server.Options {
 		SyncAlways:        n.config.SyncAlways,
 		JetStreamMaxStore: n.config.MaxStore,
 	}
+	n.member.join(o)
+	return o
+}
+
+// running is the server, or nil while it is stopped.
+func (n *NATS) running() *server.Server {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.server
 }
 
 // runNATS starts a server and returns when it accepts connections.
@@ -181,7 +191,11 @@ func runNATS(options *server.Options) (*server.Server, error) {
 	if err == nil {
 		err = fmt.Errorf("not ready after %s", natsReady)
 	}
-	return nil, errors.Join(err, probe(options.Port))
+	err = errors.Join(err, probe(options.Port))
+	if options.Cluster.Port != 0 {
+		err = errors.Join(err, probe(options.Cluster.Port))
+	}
+	return nil, err
 }
 
 // failure is a log that keeps nothing but why the server could not start.
