@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/weir-es/weir/app"
 	"github.com/weir-es/weir/devserver"
 	"github.com/weir-es/weir/internal/testkit"
@@ -54,6 +56,7 @@ func TestP1_LeaderStepsDown(t *testing.T) {
 	l.finish()
 	settle(t, a, 30*time.Second)
 	l.check(t, a, nil)
+	l.checkOrder(t)
 	gap, events := longestGap(t, a)
 	t.Logf("%d events; nothing was stored for at most %s", events, gap)
 }
@@ -88,6 +91,33 @@ func TestP1_NodesGoAndComeBack(t *testing.T) {
 	l.finish()
 	settle(t, a, 30*time.Second)
 	l.check(t, a, nil)
+	l.checkOrder(t)
 	gap, events := longestGap(t, a)
 	t.Logf("%d events; nothing was stored for at most %s", events, gap)
+}
+
+// TestP1_BrokerGivesNothingUp: the stream is no work queue, and no consumer counts
+// deliveries, so the broker never drops what was not stored.
+// (nats-server#7817: a replicated work queue lost what reached max_deliver)
+func TestP1_BrokerGivesNothingUp(t *testing.T) {
+	t.Parallel()
+	config := service(t)
+	open(t, config)
+	outside := outsider(t, config)
+	stream, err := outside.js.Stream(testkit.Context(t), outside.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := stream.CachedInfo().Config; have.Retention != jetstream.LimitsPolicy || have.Discard != jetstream.DiscardNew || have.MaxAge != 0 {
+		t.Errorf("the stream drops messages: %+v", have)
+	}
+	consumers := 0
+	for info := range stream.ListConsumers(testkit.Context(t)).Info() {
+		if consumers++; info.Config.MaxDeliver != -1 {
+			t.Errorf("%s gives up after %d deliveries", info.Name, info.Config.MaxDeliver)
+		}
+	}
+	if consumers != 32 {
+		t.Errorf("%d consumers, want one for each of 32 shards", consumers)
+	}
 }

@@ -17,7 +17,8 @@ import (
 // load are producers that publish all the time, each about streams of its own, and
 // note what the broker acknowledged.
 type load struct {
-	by *app.App // whose publisher they use
+	by                  *app.App // whose publisher they use
+	producers, together int
 
 	stop    func()
 	writing sync.WaitGroup
@@ -26,11 +27,11 @@ type load struct {
 	facts map[weir.ID]*sentFact
 }
 
-// sentFact is one message, and when it was sent and acknowledged.
+// sentFact is one message, and when it was sent, acknowledged and stored.
 type sentFact struct {
 	weir.Message
-	guest       string
-	sent, acked time.Time
+	guest                 string
+	sent, acked, recorded time.Time
 }
 
 // isAcked reports that the broker has acknowledged it.
@@ -45,12 +46,20 @@ const (
 // unanswered at a time. They end with the test or with finish.
 func publishAlways(t *testing.T, by *app.App, producers, together int) *load {
 	t.Helper()
+	l := &load{by: by, producers: producers, together: together, facts: map[weir.ID]*sentFact{}}
+	l.begin(t)
+	return l
+}
+
+// begin publishes, again after finish.
+func (l *load) begin(t *testing.T) {
+	t.Helper()
 	ctx, stop := context.WithCancel(testkit.Context(t))
-	l := &load{by: by, stop: stop, facts: map[weir.ID]*sentFact{}}
-	for p := range producers {
+	l.stop = stop
+	for p := range l.producers {
 		l.writing.Go(func() {
-			for n := 0; ctx.Err() == nil; n += together {
-				if err := l.publish(testkit.Context(t), p, n, together); err != nil {
+			for n := 0; ctx.Err() == nil; n += l.together {
+				if err := l.publish(testkit.Context(t), p, n, l.together); err != nil {
 					t.Errorf("producer %d: %v", p, err)
 					return
 				}
@@ -58,7 +67,6 @@ func publishAlways(t *testing.T, by *app.App, producers, together int) *load {
 		})
 	}
 	t.Cleanup(l.finish)
-	return l
 }
 
 // publish sends some messages and notes when they were acknowledged.
@@ -116,27 +124,18 @@ func (l *load) awaitAcked(t *testing.T, more int, limit time.Duration) {
 }
 
 // check reads the store and the views when everything is settled: what was
-// acknowledged is stored once and in the order of sending, unless it may be lost,
-// and the views are the fold. It returns how much was lost.
+// acknowledged is stored once, unless it may be lost, and the views are the fold in
+// the order of emission. It returns how much was lost.
 func (l *load) check(t *testing.T, a *app.App, mayBeLost func(*sentFact) bool) (lost int) {
 	t.Helper()
 	streams := l.stored(t, a)
-	found := map[weir.ID]bool{}
-	for _, facts := range streams {
-		for _, f := range facts {
-			found[f.ID] = true
-		}
-	}
 	for id, f := range l.facts {
 		switch {
-		case found[id] || !f.isAcked():
+		case !f.recorded.IsZero() || !f.isAcked():
 		case mayBeLost != nil && mayBeLost(f):
 			lost++
 		default:
-			t.Errorf("%s of %s was acknowledged at %s and is not stored", id, f.Stream, f.acked.Format(time.StampMicro))
-		}
-		if t.Failed() {
-			break
+			t.Fatalf("%s of %s was acknowledged at %s and is not stored", id, f.Stream, f.acked.Format(time.StampMicro))
 		}
 	}
 	l.checkViews(t, a, streams)
@@ -147,26 +146,49 @@ func (l *load) check(t *testing.T, a *app.App, mayBeLost func(*sentFact) bool) (
 func (l *load) stored(t *testing.T, a *app.App) map[weir.StreamID][]*sentFact {
 	t.Helper()
 	streams := map[weir.StreamID][]*sentFact{}
-	seen := map[weir.ID]bool{}
 	for e, err := range a.Store.Log(testkit.Context(t), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := l.facts[e.ID]
-		if f == nil || seen[e.ID] {
+		if f == nil || !f.recorded.IsZero() {
 			t.Fatalf("%s of %s was never sent, or is stored twice", e.ID, e.Stream)
 		}
-		seen[e.ID] = true
-		before := streams[e.Stream]
-		if int(e.Version) != len(before)+1 {
-			t.Fatalf("%s has version %d after %d events", e.Stream, e.Version, len(before))
+		f.recorded = e.Recorded
+		if streams[e.Stream] = append(streams[e.Stream], f); int(e.Version) != len(streams[e.Stream]) {
+			t.Fatalf("%s has version %d after %d events", e.Stream, e.Version, len(streams[e.Stream])-1)
 		}
-		if n := len(before); n > 0 && weir.CompareMessages(before[n-1].Message, f.Message) > 0 {
-			t.Errorf("version %d of %s was sent before version %d", n+1, e.Stream, n)
-		}
-		streams[e.Stream] = append(before, f)
 	}
 	return streams
+}
+
+// checkOrder is for when nothing may come late: each stream is stored in the order
+// of emission.
+func (l *load) checkOrder(t *testing.T) {
+	t.Helper()
+	if late, slowest := l.late(); late > 0 {
+		t.Errorf("%d facts were stored after later ones of their streams; the slowest %s after it was acknowledged", late, slowest)
+	}
+}
+
+// late is how many facts were recorded after later ones of their streams, and how long
+// the slowest took from its acknowledgement.
+func (l *load) late() (late int, slowest time.Duration) {
+	byID := slices.SortedFunc(maps.Values(l.facts), func(a, b *sentFact) int { return -weir.CompareMessages(a.Message, b.Message) })
+	earliest := map[weir.StreamID]time.Time{} // of those emitted later
+	for _, f := range byID {
+		if f.recorded.IsZero() {
+			continue
+		}
+		next, ok := earliest[f.Stream]
+		if ok && next.Before(f.recorded) {
+			late++
+		} else {
+			earliest[f.Stream] = f.recorded
+		}
+		slowest = max(slowest, f.recorded.Sub(f.acked))
+	}
+	return late, slowest.Round(time.Millisecond)
 }
 
 // checkViews folds again what is stored.
@@ -175,18 +197,19 @@ func (l *load) checkViews(t *testing.T, a *app.App, streams map[weir.StreamID][]
 	ctx := testkit.Context(t)
 	each := map[string]int{}
 	for stream, facts := range streams {
+		slices.SortFunc(facts, func(a, b *sentFact) int { return weir.CompareMessages(a.Message, b.Message) })
 		var want []string
 		for _, f := range facts {
 			want = append(want, f.guest)
 			each[f.guest]++
 		}
 		if got, err := seats.Get(ctx, a.Store, string(stream)); err != nil || !slices.Equal(got.Guests, want) {
-			t.Errorf("%s: %v, %v, want %v", stream, got.Guests, err, want)
+			t.Fatalf("%s: %v, %v, want %v", stream, got.Guests, err, want)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(each)) {
 		if got, err := guests.Get(ctx, a.Store, name); err != nil || got.Seats != each[name] {
-			t.Errorf("guest %s has %d seats, %v, want %d", name, got.Seats, err, each[name])
+			t.Fatalf("guest %s has %d seats, %v, want %d", name, got.Seats, err, each[name])
 		}
 	}
 }
