@@ -41,7 +41,7 @@ func TestP1_LeaderStepsDown(t *testing.T) {
 	stream := ingestOf(t, config)
 	l := publishAlways(t, a, 4, 10)
 	for range 5 {
-		l.awaitAcked(t, 200, 30*time.Second)
+		l.awaitAcked(t, 200, time.Minute)
 		if err := brokers.Await(testkit.Context(t), stream); err != nil {
 			t.Fatal(err)
 		}
@@ -49,12 +49,12 @@ func TestP1_LeaderStepsDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		l.awaitAcked(t, 1, 30*time.Second)
+		l.awaitAcked(t, 1, time.Minute)
 		t.Logf("acknowledged again %s after the leader stepped down", time.Since(began).Round(time.Millisecond))
 	}
-	l.awaitAcked(t, 200, 30*time.Second)
+	l.awaitAcked(t, 200, time.Minute)
 	l.finish()
-	settle(t, a, 30*time.Second)
+	settle(t, a, time.Minute)
 	l.check(t, a, nil)
 	l.checkOrder(t)
 	gap, events := longestGap(t, a)
@@ -72,24 +72,24 @@ func TestP1_NodesGoAndComeBack(t *testing.T) {
 	stream := ingestOf(t, config)
 	l := publishAlways(t, a, 4, 10)
 	for range 2 {
-		l.awaitAcked(t, 200, 30*time.Second)
+		l.awaitAcked(t, 200, time.Minute)
 		if err := brokers.Await(testkit.Context(t), stream); err != nil {
 			t.Fatal(err)
 		}
 		node := brokers.Leader(stream)
 		brokers.Node(node).Stop()
 		began, stored := time.Now(), a.Stats().Stored
-		l.awaitAcked(t, 1, 30*time.Second)
+		l.awaitAcked(t, 1, time.Minute)
 		t.Logf("acknowledged again %s after node %d began to stop", time.Since(began).Round(time.Millisecond), node)
-		l.awaitAcked(t, 200, 30*time.Second)
-		testkit.Await(t, 30*time.Second, "more is stored", func() bool { return a.Stats().Stored > stored+100 })
+		l.awaitAcked(t, 200, time.Minute)
+		testkit.Await(t, time.Minute, "more is stored", func() bool { return a.Stats().Stored > stored+100 })
 		if err := brokers.Node(node).Resume(testkit.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.awaitAcked(t, 200, 30*time.Second)
+	l.awaitAcked(t, 200, time.Minute)
 	l.finish()
-	settle(t, a, 30*time.Second)
+	settle(t, a, time.Minute)
 	l.check(t, a, nil)
 	l.checkOrder(t)
 	gap, events := longestGap(t, a)

@@ -166,7 +166,7 @@ func TestP7_RateNeverZero(t *testing.T) {
 			var all []*instance
 			balanced(t, 1, in[0].App, in[1].App, in[2].App)
 			l := publishAlways(t, producer, 4, 20)
-			l.awaitAcked(t, 500, 10*time.Second)
+			l.awaitAcked(t, 500, time.Minute)
 			sluggish := pulse(t, producer)
 			pace := time.NewTicker(2 * time.Second)
 			defer pace.Stop()
@@ -179,7 +179,7 @@ func TestP7_RateNeverZero(t *testing.T) {
 			for _, i := range in {
 				i.brake.release()
 			}
-			settle(t, in[0].App, 80*time.Second)
+			settle(t, in[0].App, time.Minute)
 			l.check(t, in[0].App, nil)
 			late, slowest := l.late()
 			gap, events := longestGap(t, in[0].App)
@@ -240,7 +240,7 @@ func twoAtWork(t *testing.T) (a, b *app.App, outside broker, l *load) {
 	begin(t, b)
 	balanced(t, 1, a, b)
 	l = publishAlways(t, a, 2, 10)
-	l.awaitAcked(t, 200, 10*time.Second)
+	l.awaitAcked(t, 200, time.Minute)
 	return a, b, outsider(t, config), l
 }
 
@@ -291,7 +291,7 @@ func TestP2_IngestStreamDeletedUnderTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	deleted := time.Now()
-	l.awaitAcked(t, 1, 30*time.Second)
+	l.awaitAcked(t, 1, time.Minute)
 	t.Logf("acknowledged again %s after the stream was deleted", time.Since(deleted).Round(time.Millisecond))
 	storedBoth(t, a, b, 100)
 	t.Logf("both store again %s after the stream was deleted", time.Since(deleted).Round(time.Millisecond))

@@ -81,29 +81,29 @@ func TestP2_BrokerWentBack(t *testing.T) {
 				a := open(t, config)
 				begin(t, a)
 				l := publishAlways(t, a, 4, 20)
-				l.awaitAcked(t, 300, 20*time.Second)
+				l.awaitAcked(t, 300, time.Minute)
 				broker.offline(t, broker.keep)
 				kept := int64(l.acked())
-				l.awaitAcked(t, 1000, 20*time.Second)
-				testkit.Await(t, 20*time.Second, "more is stored than the copy knows of", func() bool { return a.Stats().Stored > kept+500 })
+				l.awaitAcked(t, 1000, time.Minute)
+				testkit.Await(t, time.Minute, "more is stored than the copy knows of", func() bool { return a.Stats().Stored > kept+500 })
 				if quiet {
 					l.finish()
-					settle(t, a, 20*time.Second)
+					settle(t, a, time.Minute)
 				}
 				back := time.Now()
 				broker.offline(t, func() error { return broker.putBack(pattern) })
 				if quiet {
-					testkit.Await(t, 20*time.Second, "it is noticed", func() bool {
+					testkit.Await(t, time.Minute, "it is noticed", func() bool {
 						return said.has("went back to an earlier state") || said.has("consumer is ahead of its stream")
 					})
 					l.begin(t)
 				}
 				stored := a.Stats().Stored
-				l.awaitAcked(t, 500, 20*time.Second)
-				testkit.Await(t, 20*time.Second, "more is stored", func() bool { return a.Stats().Stored > stored+300 })
+				l.awaitAcked(t, 500, time.Minute)
+				testkit.Await(t, time.Minute, "more is stored", func() bool { return a.Stats().Stored > stored+300 })
 				t.Logf("more is stored %s after the broker went back", time.Since(back).Round(time.Millisecond))
 				l.finish()
-				settle(t, a, 40*time.Second)
+				settle(t, a, time.Minute)
 				lost := l.check(t, a, func(f *sentFact) bool { return !quiet && f.sent.Before(back) })
 				t.Logf("%d stored, %d came again, %d lost that were not stored yet; noticed: back %t, ahead %t, unseen %t", a.Stats().Stored, a.Stats().Duplicates, lost,
 					said.has("went back to an earlier state"), said.has("consumer is ahead of its stream"), said.has("was replaced unseen"))
@@ -125,23 +125,23 @@ func TestP2_BrokerWentBackUnseen(t *testing.T) {
 			producer, first := open(t, config), open(t, config)
 			stop := begin(t, first)
 			l := publishAlways(t, producer, 4, 20)
-			l.awaitAcked(t, 300, 20*time.Second)
+			l.awaitAcked(t, 300, time.Minute)
 			broker.offline(t, broker.keep)
 			kept := l.acked()
-			l.awaitAcked(t, 500, 20*time.Second)
+			l.awaitAcked(t, 500, time.Minute)
 			l.finish()
-			settle(t, first, 40*time.Second)
+			settle(t, first, time.Minute)
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
 			again := l.acked() - kept // sequences to be given out a second time
 			broker.offline(t, func() error { return broker.putBack(pattern) })
 			l.begin(t)
-			l.awaitAcked(t, again+500, 20*time.Second)
+			l.awaitAcked(t, again+500, time.Minute)
 			l.finish()
 			next := open(t, config)
 			begin(t, next)
-			settle(t, next, 40*time.Second)
+			settle(t, next, time.Minute)
 			l.check(t, next, nil)
 			t.Logf("%d stored, %d came again", next.Stats().Stored, next.Stats().Duplicates)
 		})
