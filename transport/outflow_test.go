@@ -90,7 +90,7 @@ func TestP1_WhatIsCommittedIsReceivedWhole(t *testing.T) {
 		TraceParent: testParent, TraceState: "v=50%25off", Extra: map[string]string{"Größe: \r\n": "\x01"}}
 	strange := event(weir.Stream(strings.Repeat("ö", 60), strings.Repeat("ü", 400)), 1)
 	must(t, c.PublishEvents(testContext(t), want, strange))
-	s := subscribe(t, c, Subscription{Name: "test"})
+	s := subscribe(t, c, Subscription{Name: "test", Workers: 1})
 	for _, want := range []weir.Event{want, strange} {
 		d := s.next()
 		must(t, d.Err)

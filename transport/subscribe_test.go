@@ -244,7 +244,7 @@ func TestP1_SubscriberSurvivesItsConnection(t *testing.T) {
 func TestSubscriptionToCategories(t *testing.T) {
 	c := logged(t, Config{})
 	for _, categories := range [][]string{{"order"}, {"order", "a b.*"}, {"order"}} {
-		s := subscribe(t, c, Subscription{Name: "test", Categories: categories})
+		s := subscribe(t, c, Subscription{Name: "test", Categories: categories, Workers: 1})
 		eventually(t, "the consumer is as wanted", func() bool {
 			consumer, err := logStream(t, c).Consumer(testContext(t), "test")
 			return err == nil && len(filters(consumer.CachedInfo().Config)) == len(categories)
