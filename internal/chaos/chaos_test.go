@@ -145,6 +145,8 @@ func TestArguments(t *testing.T) {
 		{"-run fan-in -turns 0", "between 1 and 350"},
 		{"-run fan-in -turns 351", "between 1 and 350"},
 		{"-run fan-in -skew -1s", "between 0 and 20s"},
+		{"-run all -instances 0", "between 1 and 16"},
+		{"-run all -instances 17", "between 1 and 16"},
 		{"-run fan-in -skew 21s", "between 0 and 20s"},
 	} {
 		err := run(context.Background(), strings.Fields(c.arguments), &bytes.Buffer{})

@@ -3,6 +3,7 @@
 // disturbed lives here, one scenario a file. What is proven lives in the rooms.
 //
 //	go run ./internal/chaos -run horizon -seed 1 -seconds 20 -json
+//	go run ./internal/chaos -run all -instances 4 -seed 1 -seconds 60 -json
 //	go run ./internal/chaos -run fan-in -producers 5 -events 50000 -skew 2s -delay 0..2s -seed 1 -json
 //
 // It starts servers of its own. It exits with 1 when something was lost, came twice
@@ -36,6 +37,9 @@ func main() {
 
 // start is what this process is for.
 func start(ctx context.Context) error {
+	if play, ok := roles[os.Getenv(childVariable)]; ok {
+		return playRole(ctx, play, os.Stdin, os.Stdout)
+	}
 	if isChild() {
 		return produce(ctx, os.Stdin, os.Stdout)
 	}
@@ -58,6 +62,10 @@ var scenarios = []scenario{
 	{"horizon", "16 writers of every kind against readers of every kind: nothing is skipped", horizon},
 	{"last", "the same against a reader that follows the last position drawn, to see what the horizon is for", last},
 	{"fan-in", "processes with wrong clocks publish to shared streams, late and out of order: every row is a sorted fold", fanIn},
+	{"all", "processes, servers and links that fail in every way: what was promised is stored, and every read model is its fold", all},
+	{"failover", "instances are killed, and others stopped cleanly: how long it takes until somebody goes on with what they had", handOver},
+	{"zombie", "an owner is stopped inside its transaction for 15 s, another takes over: its write is refused", zombie},
+	{"stall", "leases are given back while the link to the broker stalls: somebody works on each of them afterwards", stall},
 }
 
 // options are the flags.
@@ -73,6 +81,9 @@ type options struct {
 	delay                          span
 	windows                        string
 	observe                        bool
+
+	// Of all and failover.
+	allOptions
 }
 
 func (o options) length() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
@@ -84,6 +95,7 @@ func parse(args []string) (o options, err error) {
 	flags.Float64Var(&o.seconds, "seconds", 20, "how long to write, but for fan-in")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	o.fanInFlags(flags)
+	o.allOptions.flags(flags)
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "usage: chaos [flags]; the scenarios are")
 		for _, s := range scenarios {
@@ -134,7 +146,7 @@ func (o options) check() error {
 	case !isPolicy:
 		return fmt.Errorf("-windows are adaptive, fixed or off, not %q", o.windows)
 	}
-	return nil
+	return o.allOptions.check()
 }
 
 func find(name string) (scenario, error) {

@@ -1,0 +1,1 @@
+select consumer, shard, position from weir.checkpoints

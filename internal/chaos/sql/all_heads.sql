@@ -1,0 +1,1 @@
+select name, version from weir.streams
