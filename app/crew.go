@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type crew struct {
 
 	ingests map[weir.Shard]*hand
 	workers map[string]*hand
+	late    []*hand // were told to end and have not
 
 	mu     sync.Mutex
 	failed error
@@ -29,6 +31,7 @@ type crew struct {
 
 // hand is one goroutine of a crew.
 type hand struct {
+	name  string // of its projection
 	stop  context.CancelFunc
 	ended chan struct{}
 	scope map[unit]int64 // what it works on
@@ -66,9 +69,9 @@ func (c *crew) rest(d time.Duration) {
 }
 
 // begin starts a hand. It stops gracefully with the app, or when it is told to.
-func (c *crew) begin(scope map[unit]int64, act func(ctx context.Context) error) *hand {
+func (c *crew) begin(name string, scope map[unit]int64, act func(ctx context.Context) error) *hand {
 	ctx, cancel := context.WithCancel(c.r.soft)
-	p := &hand{stop: cancel, ended: make(chan struct{}), scope: scope}
+	p := &hand{name: name, stop: cancel, ended: make(chan struct{}), scope: scope}
 	go func() {
 		defer close(p.ended)
 		defer context.AfterFunc(c.r.hard, cancel)()
@@ -106,6 +109,18 @@ func (c *crew) lose(mine map[unit]int64) {
 	c.arrange()
 }
 
+// unknown are leases that are ours and that nobody works on: their taking was committed,
+// and its answer lost. They are taken once more.
+func (c *crew) unknown(mine map[unit]int64) (units []unit) {
+	for u := range mine {
+		if _, held := c.held[u]; !held {
+			units = append(units, u)
+		}
+	}
+	slices.SortFunc(units, compareUnits)
+	return units
+}
+
 // gain begins the work on new leases.
 func (c *crew) gain(taken map[unit]int64) {
 	maps.Copy(c.held, taken)
@@ -118,11 +133,29 @@ func (c *crew) leave(u unit) {
 	c.arrange()
 }
 
-// arrange makes the parts fit what is held. All that have to end are told so before any
-// is waited for.
+// arrange makes the hands fit what is held. All that have to end are told so at once, and
+// whatever is ready begins without waiting for the others.
 func (c *crew) arrange() {
 	wanted := c.scopes()
-	var ending []*hand
+	ending := c.dismiss(wanted)
+	slow := await(ending, 50*time.Millisecond)
+	for _, p := range slow {
+		delete(wanted, p.name)
+	}
+	c.fill(wanted)
+	if len(slow) > 0 {
+		if slow = await(slow, patience); len(slow) > 0 {
+			c.r.config.Logger.Warn("something takes long to end: going on without it", "parts", len(slow))
+			c.late = append(c.late, slow...)
+		}
+		c.fill(c.scopes())
+	}
+	c.r.owned.Store(int64(len(c.held)))
+}
+
+// dismiss tells those to end that work on what is not held any more, and workers whose
+// shards have changed.
+func (c *crew) dismiss(wanted map[string]map[unit]int64) (ending []*hand) {
 	for shard, p := range c.ingests {
 		if _, held := c.held[unit{shardScope, shard}]; !held {
 			ending = append(ending, p)
@@ -138,11 +171,28 @@ func (c *crew) arrange() {
 	for _, p := range ending {
 		p.stop()
 	}
-	for _, p := range ending {
-		<-p.ended
+	return ending
+}
+
+// patience is how long a change waits for what has to end. What takes longer, such as a
+// handler that hangs, ends by itself: it is told to, and whatever it writes afterwards
+// is refused, by the fence or because somebody else has moved the checkpoint.
+const patience = time.Second
+
+// await waits for hands to end, so long at most, and returns those that have not.
+func await(hands []*hand, limit time.Duration) (slow []*hand) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for _, p := range hands {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+		}
+		if !p.hasEnded() {
+			slow = append(slow, p)
+		}
 	}
-	c.fill(wanted)
-	c.r.owned.Store(int64(len(c.held)))
+	return slow
 }
 
 // scopes are what each projection works on.
@@ -171,7 +221,7 @@ func scopeOf(p projection.Projection) string {
 func (c *crew) fill(wanted map[string]map[unit]int64) {
 	for u := range c.held {
 		if u.scope == shardScope && c.ingests[u.shard] == nil {
-			c.ingests[u.shard] = c.begin(nil, func(ctx context.Context) error { return c.r.ingest(ctx, u.shard) })
+			c.ingests[u.shard] = c.begin("", nil, func(ctx context.Context) error { return c.r.ingest(ctx, u.shard) })
 		}
 	}
 	for _, p := range c.r.config.Projections {
@@ -190,7 +240,7 @@ func (c *crew) work(p projection.Projection, scope map[unit]int64) *hand {
 	}
 	w := &projection.Worker{Store: c.r.Store, Projection: p, Fence: fence}
 	c.r.employ(p.ProjectionName(), w)
-	return c.begin(scope, func(ctx context.Context) error {
+	return c.begin(p.ProjectionName(), scope, func(ctx context.Context) error {
 		defer c.r.retire(p.ProjectionName(), w)
 		return w.Run(ctx)
 	})
@@ -200,4 +250,11 @@ func (c *crew) work(p projection.Projection, scope map[unit]int64) *hand {
 func (c *crew) stop() {
 	clear(c.held)
 	c.arrange()
+	for _, p := range c.late {
+		select {
+		case <-p.ended:
+		case <-c.r.hard.Done():
+			await([]*hand{p}, patience)
+		}
+	}
 }

@@ -89,7 +89,7 @@ func (r *run) step(c *crew, b *balance) (moved bool, err error) {
 			return true, err
 		}
 	}
-	taken, err := r.take(ctx, m.take)
+	taken, err := r.take(ctx, append(c.unknown(m.mine), m.take...))
 	c.gain(taken)
 	return len(m.give)+len(taken) > 0, err
 }

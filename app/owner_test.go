@@ -87,7 +87,7 @@ func ownsAll(t *testing.T, a *app.App, limit time.Duration) {
 func balanced(t *testing.T, views int, apps ...*app.App) {
 	t.Helper()
 	k := len(apps)
-	testkit.Await(t, 10*time.Second, "the leases are spread evenly", func() bool {
+	testkit.Await(t, 40*time.Second, "the leases are spread evenly", func() bool {
 		sum := 0
 		for _, a := range apps {
 			held, _ := leases(t, a)

@@ -107,7 +107,9 @@ func (r *run) retire(name string, w *projection.Worker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.earlier[name] = r.earlier[name].Plus(w.Progress().Counts)
-	delete(r.workers, name)
+	if r.workers[name] == w { // or another has begun meanwhile
+		delete(r.workers, name)
+	}
 }
 
 // sleep reports whether ctx still lives after d.

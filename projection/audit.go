@@ -110,7 +110,7 @@ func (w *Worker) again(ctx context.Context, p passage) error {
 		if err != nil {
 			return err
 		}
-		items := slices.DeleteFunc(w.decoder().all(page), w.passesOver)
+		items := slices.DeleteFunc(decoderOf(w.Projection, w.Store).all(page), w.passesOver)
 		if shards := w.touched(items); len(shards) > 0 {
 			j := w.job()
 			if err := w.transact(ctx, j, shards, p.to, anyway, w.Projection.begin(j, items)); err != nil {

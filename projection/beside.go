@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +31,7 @@ type besides struct {
 	streams map[weir.StreamID]weir.Position // under way, and the first event of each that is not applied
 	slots   chan struct{}                   // one for each that replays
 	running sync.WaitGroup
+	turn    int // grows when everything begins anew
 
 	mu     sync.Mutex
 	landed []landed
@@ -41,6 +41,7 @@ type besides struct {
 // landed is one that has replayed, or cannot.
 type landed struct {
 	stream  weir.StreamID
+	turn    int
 	landing landing
 	err     error
 }
@@ -92,6 +93,7 @@ func (w *Worker) beside(ctx context.Context, d deferred) {
 	b.streams[d.stream] = d.from
 	j := w.job()
 	j.edition, j.from = new(int64), d.from
+	turn := b.turn
 	b.running.Go(func() {
 		select {
 		case b.slots <- struct{}{}:
@@ -101,7 +103,7 @@ func (w *Worker) beside(ctx context.Context, d deferred) {
 		defer func() { <-b.slots }()
 		l, err := w.replay(ctx, j, d.stream)
 		if ctx.Err() == nil {
-			b.land(landed{d.stream, l, err})
+			b.land(landed{d.stream, turn, l, err})
 		}
 	})
 }
@@ -132,7 +134,7 @@ func (w *Worker) landAll(ctx context.Context) error {
 }
 
 func (w *Worker) land(ctx context.Context, l landed) error {
-	if _, wanted := w.besides.streams[l.stream]; !wanted {
+	if l.turn != w.besides.turn {
 		return nil // a rebuild came in between
 	}
 	err := l.err
@@ -224,6 +226,13 @@ func (w *Worker) notice(ctx context.Context) error {
 
 const noticeEvery = time.Second
 
+// forget has everything begin anew: what is on its way may have been folded onto rows
+// that are not there any more.
+func (b *besides) forget() {
+	clear(b.streams)
+	b.turn++
+}
+
 // resumeRewinds goes on with those that were noted, by this owner or another.
 func (w *Worker) resumeRewinds(ctx context.Context) error {
 	noted, err := w.noted(ctx)
@@ -231,9 +240,6 @@ func (w *Worker) resumeRewinds(ctx context.Context) error {
 		return err
 	}
 	mine := w.shards()
-	maps.DeleteFunc(w.besides.streams, func(stream weir.StreamID, _ weir.Position) bool {
-		return !slices.ContainsFunc(noted, func(d deferred) bool { return d.stream == stream })
-	})
 	for _, d := range noted {
 		_, underWay := w.besides.streams[d.stream]
 		if !underWay && slices.Contains(mine, w.shardsOf(d.stream)[0]) {

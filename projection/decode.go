@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
 )
 
 // item is an event with its Go values, nearly always one, or why it has none.
@@ -23,6 +24,12 @@ type decoder struct {
 	registry *weir.Registry
 	types    typeSet
 	unknown  Unknown
+}
+
+// decoderOf makes items for a projection.
+func decoderOf(p interface{ wants() (typeSet, Unknown) }, s *eventstore.Store) decoder {
+	types, unknown := p.wants()
+	return decoder{s.Types(), types, unknown}
 }
 
 func (d decoder) item(e weir.Event) item {

@@ -75,7 +75,7 @@ func (w *Worker) read(ctx context.Context, after, horizon weir.Position, limit i
 	if err != nil {
 		return page{}, err
 	}
-	p := page{after: after, to: horizon, full: len(events) == limit, items: w.decoder().all(events)}
+	p := page{after: after, to: horizon, full: len(events) == limit, items: decoderOf(w.Projection, w.Store).all(events)}
 	if p.full {
 		p.to = events[len(events)-1].Position
 	}

@@ -41,9 +41,8 @@ func (f inline[S]) Fold(ctx context.Context, tx pgx.Tx, events []weir.Event) err
 
 // step folds the events and says what is to be written.
 func (f inline[S]) step(ctx context.Context, tx pgx.Tx, events []weir.Event, plain bool) (*viewStep[S], *pgx.Batch, error) {
-	types, unknown := f.view.wants()
 	var edition int64
-	j := &job{decoder: decoder{f.store.Types(), types, unknown}, store: f.store, edition: &edition, plain: plain}
+	j := &job{decoder: decoderOf(f.view, f.store), store: f.store, edition: &edition, plain: plain}
 	s := newStep(f.view, f.view.tables(f.store), j)
 	s.file(j.all(events))
 	var reads, writes pgx.Batch

@@ -37,6 +37,11 @@ type deferred struct {
 	from   weir.Position
 }
 
+// source reads with what the job has.
+func (j *job) source(q eventstore.Querier) source {
+	return source{decoder: j.decoder, store: j.store, q: q}
+}
+
 // expectRows counts the rows that a guarded write passed over.
 func (j *job) expectRows(n int) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {

@@ -38,7 +38,7 @@ func (v View[S]) replay(ctx context.Context, j *job, stream weir.StreamID) (land
 	if l.stored, err = t.snapshots(ctx, j.store.Pool(), l.key, v.Schema); err != nil {
 		return nil, err
 	}
-	f, err := v.from(ctx, j.store.Pool(), j.decoder, j.store, l.stored, eventstore.Range{Stream: stream, Last: head}, true)
+	f, err := v.from(ctx, j.source(j.store.Pool()), l.stored, eventstore.Range{Stream: stream, Last: head}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *landingStep[S]) finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batc
 		before = &state[S]{key: l.key}
 	}
 	rest := eventstore.Range{Stream: weir.StreamID(l.key), Last: math.MaxInt64}
-	f, err := l.view.from(ctx, tx, s.job.decoder, s.job.store, l.bases, rest, false)
+	f, err := l.view.from(ctx, s.job.source(tx), l.bases, rest, false)
 	if err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func contains(all []snapshot, one snapshot) bool {
 func (s *landingStep[S]) collectNew(ctx context.Context, tx pgx.Tx, before *state[S]) error {
 	key := s.landing.key
 	span := eventstore.Range{Stream: weir.StreamID(key), First: before.version + 1, Last: s.rows[key].version}
-	for event, err := range s.job.store.Replay(ctx, tx, s.view.Order == ByVersion, span) {
+	for i, err := range s.job.source(tx).replay(ctx, s.view.Order, span) {
 		if err != nil {
 			return err
 		}
-		if i := s.job.item(event); i.handled {
+		if i.handled {
 			s.groups[key] = append(s.groups[key], i)
 		}
 	}

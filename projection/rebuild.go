@@ -124,16 +124,17 @@ type rebuild[S weir.Evolver[S]] struct {
 // indexes and rights alone and changes the rows that differ. Live events go on
 // meanwhile: the edition follows the checkpoint of the view, so that hooks are called
 // for every event once, whoever folds it first. Streams that are parked are rebuilt
-// too, and are not parked any more.
+// too, and are not parked any more; where the view has a hook, which has not been called
+// for what they passed over, they stay parked until they are released. (A view that is
+// not keyed by stream is rebuilt through all of them, without its hook.)
 //
 // When ctx ends it can be called again, from any process, and goes on where it was;
 // an edition that another process is at work on is refused with a
 // *RebuildRunningError. It stops with a *RebuildEventError at an event that cannot be
 // folded. Nothing that is read changes before the end.
 func (v View[S]) Rebuild(ctx context.Context, s *eventstore.Store, r Rebuild) (Rebuilt, error) {
-	types, unknown := v.wants()
 	b := &rebuild[S]{view: v, store: s, config: r, worker: weir.NewID(), tables: v.next(s),
-		decoder: decoder{s.Types(), types, unknown}, began: time.Now()}
+		decoder: decoderOf(v, s), began: time.Now()}
 	if b.config.Progress == nil {
 		b.config.Progress = func(Progressed) {}
 	}
@@ -142,6 +143,11 @@ func (v View[S]) Rebuild(ctx context.Context, s *eventstore.Store, r Rebuild) (R
 		return done, fmt.Errorf("rebuild view %s: %w", v.Name, v.culprit(err))
 	}
 	return done, nil
+}
+
+// source reads with what the rebuild has.
+func (b *rebuild[S]) source(q eventstore.Querier) source {
+	return source{decoder: b.decoder, store: b.store, q: q}
 }
 
 // culprit names the event that an error is about.

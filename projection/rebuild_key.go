@@ -26,19 +26,19 @@ var (
 
 // RebuildKey folds one row again, from the beginning, up to where its view is, and
 // writes it whatever was there. Whoever folds into the view waits meanwhile. A stream
-// that was parked goes on. Hooks are not called. Safe to repeat.
+// that was parked goes on, unless the view has a hook; then it stays parked until it is
+// released. Hooks are not called. Safe to repeat.
 func (v View[S]) RebuildKey(ctx context.Context, s *eventstore.Store, key string) error {
-	types, unknown := v.wants()
-	b := &rebuild[S]{view: v, store: s, tables: v.tables(s), decoder: decoder{s.Types(), types, unknown}}
+	b := &rebuild[S]{view: v, store: s, tables: v.tables(s), decoder: decoderOf(v, s)}
 	err := pgx.BeginTxFunc(ctx, s.Pool(), readCommitted, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.Qualify(lockView), v.Name); err != nil {
 			return err
 		}
-		r, err := b.foldKey(ctx, tx, key)
+		r, held, err := b.foldKey(ctx, tx, key)
 		if err != nil {
 			return err
 		}
-		return b.replaceRow(ctx, tx, r)
+		return b.replaceRow(ctx, tx, r, held)
 	})
 	if err != nil {
 		return fmt.Errorf("rebuild %q of view %s: %w", key, v.Name, v.culprit(err))
@@ -46,36 +46,49 @@ func (v View[S]) RebuildKey(ctx context.Context, s *eventstore.Store, key string
 	return nil
 }
 
-// foldKey folds a row up to the checkpoint of its view.
-func (b *rebuild[S]) foldKey(ctx context.Context, tx pgx.Tx, key string) (*state[S], error) {
+// foldKey folds a row up to the checkpoint of its view, or, where the view has passed
+// over events of the stream, as far as it had come.
+func (b *rebuild[S]) foldKey(ctx context.Context, tx pgx.Tx, key string) (r *state[S], held bool, err error) {
 	goal, err := b.goal(ctx, tx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !b.view.Key.byStream() {
-		return b.view.logAt(ctx, b.store, b.decoder, key, eventstore.AtPosition(goal[eventstore.WholeLog]))
+		r, err = b.view.logAt(ctx, b.store, b.decoder, key, eventstore.AtPosition(goal[eventstore.WholeLog]))
+		return r, false, err
 	}
-	stream := weir.StreamID(key)
-	upto := goal[stream.Shard(b.store.Shards())]
-	row, err := b.view.load(ctx, tx, b.store, key)
+	to, held, err := b.spanOf(ctx, tx, weir.StreamID(key), goal)
+	if err != nil || to.Last == 0 || to.UpTo == 0 {
+		return &state[S]{key: key}, held, err
+	}
+	f, err := b.view.from(ctx, b.source(tx), nil, to, false)
 	if err != nil {
-		return nil, err
+		return nil, held, err
 	}
+	return f.state, held, nil
+}
+
+func (b *rebuild[S]) spanOf(ctx context.Context, tx pgx.Tx, stream weir.StreamID, goal map[weir.Shard]weir.Position) (to eventstore.Range, held bool, err error) {
+	behind, err := b.heldBack(ctx, tx)
+	if err != nil {
+		return to, false, err
+	}
+	for _, r := range behind {
+		if r.Stream == stream {
+			r.UpTo = weir.Position(maxVersion)
+			return r, true, nil
+		}
+	}
+	to = eventstore.Range{Stream: stream, First: 1, Last: maxVersion, UpTo: goal[stream.Shard(b.store.Shards())]}
+	row, err := b.view.load(ctx, tx, b.store, string(stream))
 	if row != nil {
-		upto = max(upto, row.position) // see overtake
+		to.UpTo = max(to.UpTo, row.position) // see overtake
 	}
-	if upto == 0 {
-		return &state[S]{key: key}, nil
-	}
-	f, err := b.view.from(ctx, tx, b.decoder, b.store, nil, eventstore.Range{Stream: stream, Last: maxVersion, UpTo: upto}, false)
-	if err != nil {
-		return nil, err
-	}
-	return f.state, nil
+	return to, false, err
 }
 
 // replaceRow writes a row over whatever is there, or takes it away.
-func (b *rebuild[S]) replaceRow(ctx context.Context, tx pgx.Tx, r *state[S]) error {
+func (b *rebuild[S]) replaceRow(ctx context.Context, tx pgx.Tx, r *state[S], held bool) error {
 	var batch pgx.Batch
 	if r.changed {
 		row, err := r.row()
@@ -86,9 +99,11 @@ func (b *rebuild[S]) replaceRow(ctx context.Context, tx pgx.Tx, r *state[S]) err
 		c.add(row.key, row.state, row.version, row.last, row.position, row.print)
 		batch.Queue(b.tables.sql(replaceRows), c.arguments()...)
 	} else {
-		batch.Queue(b.tables.sql(deleteRow), r.key)
+		batch.Queue(b.tables.sql(deleteRow), []string{r.key})
 	}
 	batch.Queue(b.tables.sql(clearKey), r.key)
-	batch.Queue(b.store.Qualify(clearMark), b.view.Name, r.key)
+	if !held {
+		batch.Queue(b.store.Qualify(clearMark), b.view.Name, r.key)
+	}
 	return tx.SendBatch(ctx, &batch).Close()
 }

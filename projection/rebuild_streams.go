@@ -107,7 +107,7 @@ func (b *rebuild[S]) chunk(heads []eventstore.Head) (*chunk, int) {
 // fold folds the streams of a chunk.
 func (b *rebuild[S]) fold(ctx context.Context, c *chunk) {
 	defer close(c.done)
-	c.err = b.view.foldRanges(ctx, b.store.Pool(), b.decoder, b.store, c.ranges, func(r *state[S]) error {
+	c.err = b.view.foldRanges(ctx, b.source(b.store.Pool()), c.ranges, func(r *state[S]) error {
 		row, err := r.row()
 		c.rows = append(c.rows, row)
 		return err
@@ -120,34 +120,31 @@ func (r *state[S]) row() (*rowOf, error) {
 }
 
 // foldRanges folds streams, one after the other, and gives the row of each that has
-// one.
-func (v View[S]) foldRanges(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, ranges []eventstore.Range, give func(*state[S]) error, read func(weir.Event)) error {
-	if len(ranges) == 0 {
-		return nil
-	}
-	var r *state[S]
+// one. read is told of every event.
+func (v View[S]) foldRanges(ctx context.Context, src source, ranges []eventstore.Range, give func(*state[S]) error, read func(weir.Event)) error {
+	r := &state[S]{}
 	finish := func() error {
-		if r == nil || !r.changed {
+		if !r.changed {
 			return nil
 		}
 		return give(r)
 	}
-	for event, err := range s.Replay(ctx, q, v.Order == ByVersion, ranges...) {
+	for i, err := range src.replay(ctx, v.Order, ranges...) {
 		if err != nil {
 			return err
 		}
-		if r == nil || r.key != string(event.Stream) {
+		if r.key != string(i.Stream) {
 			if err := finish(); err != nil {
 				return err
 			}
-			r = &state[S]{key: string(event.Stream)}
+			r = &state[S]{key: string(i.Stream)}
 		}
-		read(event)
-		event.IsNew = false
-		if i := d.item(event); i.handled {
-			if err := r.apply(i, i.Version); err != nil {
-				return err
-			}
+		read(i.Event)
+		if !i.handled {
+			continue
+		}
+		if err := r.apply(i, i.Version); err != nil {
+			return err
 		}
 	}
 	return finish()

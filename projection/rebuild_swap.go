@@ -30,6 +30,10 @@ var (
 	mergeRows string
 	//go:embed sql/clear_snapshots.sql
 	clearSnapshots string
+	//go:embed sql/held_back.sql
+	heldBackSQL string
+	//go:embed sql/unpark.sql
+	unpark string
 	//go:embed sql/clear_marks.sql
 	clearMarks string
 	//go:embed sql/count_rows.sql
@@ -76,7 +80,7 @@ func (b *rebuild[S]) checkRows(ctx context.Context) error {
 	for _, key := range keys {
 		stream := weir.StreamID(key)
 		to := eventstore.Range{Stream: stream, Last: maxVersion, UpTo: b.upto[stream.Shard(b.store.Shards())]}
-		f, err := b.view.from(ctx, b.store.Pool(), b.decoder, b.store, nil, to, false)
+		f, err := b.view.from(ctx, b.source(b.store.Pool()), nil, to, false)
 		if err != nil {
 			return err
 		}
@@ -118,7 +122,51 @@ func (b *rebuild[S]) catchUp(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || !b.view.Key.byStream() {
 		return err
 	}
-	return b.overtake(ctx, tx)
+	if err := b.overtake(ctx, tx); err != nil {
+		return err
+	}
+	return b.holdBack(ctx, tx)
+}
+
+// holdBack leaves the rows of streams of which the view has passed over events where
+// they are: whoever applies these events will call the hooks for them.
+func (b *rebuild[S]) holdBack(ctx context.Context, tx pgx.Tx) error {
+	held, err := b.heldBack(ctx, tx)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	var keys []string
+	for _, r := range held {
+		keys = append(keys, string(r.Stream))
+	}
+	if _, err := tx.Exec(ctx, b.tables.sql(deleteRow), keys); err != nil {
+		return err
+	}
+	return b.overtakeFew(ctx, tx, held)
+}
+
+// heldBack are the parts of such streams that their rows have seen. A parked stream is
+// one of them only where there are hooks to call; else the rebuild goes through it.
+func (b *rebuild[S]) heldBack(ctx context.Context, q eventstore.Querier) ([]eventstore.Range, error) {
+	rows, err := q.Query(ctx, b.view.tables(b.store).sql(heldBackSQL), b.view.Name, b.view.After != nil)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r eventstore.Range, err error) {
+		r.First = 1
+		err = row.Scan(&r.Stream, &r.Last)
+		return r, err
+	})
+}
+
+// queueMarks forgets what is parked and has been rebuilt.
+func (b *rebuild[S]) queueMarks(batch *pgx.Batch) {
+	switch {
+	case !b.view.Key.byStream():
+		batch.Queue(b.store.Qualify(clearMarks), b.view.Name)
+	case b.view.After == nil:
+		batch.Queue(b.store.Qualify(unpark), b.view.Name)
+	}
 }
 
 // overtake folds the rows that are ahead of their view's checkpoint: those of inline
@@ -128,9 +176,10 @@ func (b *rebuild[S]) overtake(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	ahead, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventstore.Range, error) {
-		r := eventstore.Range{First: 1, Last: maxVersion}
-		return r, row.Scan(&r.Stream, &r.UpTo)
+	ahead, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r eventstore.Range, err error) {
+		r.First, r.Last = 1, maxVersion
+		err = row.Scan(&r.Stream, &r.UpTo)
+		return r, err
 	})
 	if err != nil {
 		return err
@@ -145,7 +194,7 @@ func (b *rebuild[S]) overtake(ctx context.Context, tx pgx.Tx) error {
 
 func (b *rebuild[S]) overtakeFew(ctx context.Context, tx pgx.Tx, ranges []eventstore.Range) error {
 	var c rowColumns
-	err := b.view.foldRanges(ctx, tx, b.decoder, b.store, ranges, func(r *state[S]) error {
+	err := b.view.foldRanges(ctx, b.source(tx), ranges, func(r *state[S]) error {
 		row, err := r.row()
 		c.add(row.key, row.state, row.version, row.last, row.position, row.print)
 		return err
@@ -166,7 +215,7 @@ func (b *rebuild[S]) replace(ctx context.Context, tx pgx.Tx, done *Rebuilt) erro
 	batch.Queue(live.sql(countRows)).QueryRow(func(row pgx.Row) error { return row.Scan(&done.Rows) })
 	batch.Queue(live.sql(clearSnapshots))
 	batch.Queue(b.tables.sql(clearNext))
-	batch.Queue(b.store.Qualify(clearMarks), b.view.Name)
+	b.queueMarks(&batch)
 	batch.Queue(b.store.Qualify(endOwnRebuild), b.view.Name, [16]byte(b.worker)).Exec(mineStill)
 	return tx.SendBatch(ctx, &batch).Close()
 }

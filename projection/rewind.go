@@ -25,9 +25,8 @@ type refold[S weir.Evolver[S]] struct {
 	seen     prefix
 	left     int64 // events still to come, nearly
 	folded   int64
-	within   func(weir.Event) bool // leaves out all others; nil for none
-	catching bool                  // whether to take snapshots on the way
-	caught   []snapshot            // oldest first
+	catching bool       // whether to take snapshots on the way
+	caught   []snapshot // oldest first
 }
 
 // newRefold begins at base; head is about where it will end.
@@ -101,38 +100,25 @@ func (p *prefix) add(v weir.Version) {
 
 // from folds a stream from the newest base that holds, which is none at all in the
 // end, through to its versions in to. Bases are sorted, the oldest first.
-func (v View[S]) from(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, bases []snapshot, to eventstore.Range, catching bool) (*refold[S], error) {
-	return v.fromWithin(ctx, q, d, s, bases, to, catching, nil)
-}
-
-// fromWithin is from, of the events for which within is true.
-func (v View[S]) fromWithin(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, bases []snapshot, to eventstore.Range, catching bool, within func(weir.Event) bool) (*refold[S], error) {
+func (v View[S]) from(ctx context.Context, src source, bases []snapshot, to eventstore.Range, catching bool) (*refold[S], error) {
 	for {
 		var base snapshot
 		if n := len(bases); n > 0 {
 			base, bases = bases[n-1], bases[:n-1]
-		} else {
-			bases = nil
 		}
 		f := v.newRefold(string(to.Stream), base, to.Last, catching)
-		f.within = within
 		to.First = base.upto + 1
-		err := f.fold(ctx, q, d, s, to)
+		err := f.fold(ctx, src, to)
 		if !errors.Is(err, errStale) {
 			return f, err
 		}
 	}
 }
 
-func (f *refold[S]) fold(ctx context.Context, q eventstore.Querier, d decoder, s *eventstore.Store, to eventstore.Range) error {
-	for event, err := range s.Replay(ctx, q, f.order == ByVersion, to) {
+func (f *refold[S]) fold(ctx context.Context, src source, to eventstore.Range) error {
+	for i, err := range src.replay(ctx, f.order, to) {
 		if err != nil {
 			return err
-		}
-		event.IsNew = false
-		i := item{Event: event}
-		if f.within == nil || f.within(event) {
-			i = d.item(event)
 		}
 		if err := f.take(i); err != nil {
 			return err
@@ -215,11 +201,11 @@ func (s *viewStep[S]) refoldAll(ctx context.Context, q eventstore.Querier, keys 
 	for i, key := range keys {
 		folds[weir.StreamID(key)] = s.view.newRefold(key, s.base(key), ranges[i].Last, s.tables.shots != "")
 	}
-	for event, err := range s.job.store.Replay(ctx, q, false, ranges...) {
+	for i, err := range s.job.source(q).replay(ctx, ByEventID, ranges...) {
 		if err != nil {
 			return err
 		}
-		if err := folds[event.Stream].take(s.job.item(event)); err != nil {
+		if err := folds[i.Stream].take(i); err != nil {
 			return err
 		}
 	}

@@ -31,8 +31,7 @@ func (v View[S]) GetAt(ctx context.Context, s *eventstore.Store, key string, whe
 }
 
 func (v View[S]) at(ctx context.Context, s *eventstore.Store, key string, when eventstore.Point) (*state[S], error) {
-	types, unknown := v.wants()
-	d := decoder{s.Types(), types, unknown}
+	d := decoderOf(v, s)
 	if !v.Key.byStream() {
 		return v.logAt(ctx, s, d, key, when)
 	}
@@ -41,7 +40,7 @@ func (v View[S]) at(ctx context.Context, s *eventstore.Store, key string, when e
 		return nil, err
 	}
 	to := eventstore.Range{Stream: weir.StreamID(key), Last: when.LastVersion(), UpTo: when.LastPosition()}
-	f, err := v.fromWithin(ctx, s.Pool(), d, s, bases, to, false, when.Includes)
+	f, err := v.from(ctx, source{d, s, s.Pool(), when.Includes}, bases, to, false)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +119,10 @@ func (v View[S]) Explain(ctx context.Context, s *eventstore.Store, key string) i
 
 // made are the events that a row has seen.
 func (v View[S]) made(ctx context.Context, s *eventstore.Store, r *state[S]) iter.Seq2[weir.Event, error] {
-	types, unknown := v.wants()
-	d := decoder{s.Types(), types, unknown}
+	src := source{decoder: decoderOf(v, s), store: s, q: s.Pool()}
 	return func(yield func(weir.Event, error) bool) {
 		if !v.Key.byStream() {
-			for i, err := range v.itemsOf(ctx, s, d, r.key, eventstore.Read{AsOf: eventstore.AtPosition(r.position)}) {
+			for i, err := range v.itemsOf(ctx, s, src.decoder, r.key, eventstore.Read{AsOf: eventstore.AtPosition(r.position)}) {
 				if !yield(i.Event, err) {
 					return
 				}
@@ -132,11 +130,11 @@ func (v View[S]) made(ctx context.Context, s *eventstore.Store, r *state[S]) ite
 			return
 		}
 		all := eventstore.Range{Stream: weir.StreamID(r.key), First: 1, Last: r.version}
-		for event, err := range s.Replay(ctx, s.Pool(), v.Order == ByVersion, all) {
-			if err == nil && !d.item(event).handled {
+		for i, err := range src.replay(ctx, v.Order, all) {
+			if err == nil && !i.handled {
 				continue
 			}
-			if !yield(event, err) {
+			if !yield(i.Event, err) {
 				return
 			}
 		}

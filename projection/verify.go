@@ -110,8 +110,7 @@ func scanDifference(row pgx.CollectableRow) (d Difference, err error) {
 // other needs memory for all its rows. It ends with a *RebuildEventError at an event
 // that cannot be folded.
 func (v View[S]) Verify(ctx context.Context, s *eventstore.Store) (found Verified, err error) {
-	types, unknown := v.wants()
-	c := &verification[S]{v, s, decoder{s.Types(), types, unknown}, newComparison(v, v.tables(s)), &found}
+	c := &verification[S]{v, s, decoderOf(v, s), newComparison(v, v.tables(s)), &found}
 	verify := c.log
 	if v.Key.byStream() {
 		verify = c.streams
@@ -185,7 +184,7 @@ func (c *verification[S]) chunk(ctx context.Context, tx pgx.Tx, heads []eventsto
 			ranges = append(ranges, eventstore.Range{Stream: h.Stream, First: 1, Last: h.Version, UpTo: at})
 		}
 	}
-	err = c.view.foldRanges(ctx, tx, c.decoder, c.store, ranges, c.expect, func(weir.Event) { c.found.Events++ })
+	err = c.view.foldRanges(ctx, source{decoder: c.decoder, store: c.store, q: tx}, ranges, c.expect, func(weir.Event) { c.found.Events++ })
 	if err != nil {
 		return err
 	}

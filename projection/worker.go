@@ -186,6 +186,7 @@ func (w *Worker) resume(ctx context.Context) error {
 	}
 	w.marked, w.markedA = w.at, time.Now()
 	w.audit, w.ahead, w.edition = audit{}, nil, 0
+	w.besides.forget()
 	if err := w.resumeRewinds(ctx); err != nil {
 		return err
 	}
@@ -293,14 +294,8 @@ func (w *Worker) shardOf(e weir.Event) weir.Shard {
 	return e.Stream.Shard(w.Store.Shards())
 }
 
-// decoder makes items of events for the projection.
-func (w *Worker) decoder() decoder {
-	types, unknown := w.Projection.wants()
-	return decoder{w.Store.Types(), types, unknown}
-}
-
 func (w *Worker) job() *job {
-	return &job{decoder: w.decoder(), store: w.Store, edition: &w.edition, longest: cmp.Or(w.longest, longestRewind)}
+	return &job{decoder: decoderOf(w.Projection, w.Store), store: w.Store, edition: &w.edition, longest: cmp.Or(w.longest, longestRewind)}
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.

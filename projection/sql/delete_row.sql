@@ -1,2 +1,2 @@
--- Take a row away.
-delete from weir.view_name where key = $1
+-- Take rows away.
+delete from weir.view_name where key = any ($1)
