@@ -94,7 +94,5 @@ func (b *balance) pick(units []unit, n int) []unit {
 		return nil
 	}
 	from := int(b.me[15]) % len(units)
-	picked := slices.Concat(units[from:], units[:from])[:n]
-	slices.SortFunc(picked, compareUnits)
-	return picked
+	return slices.Concat(units[from:], units[:from])[:n]
 }

@@ -117,7 +117,6 @@ func (c *crew) unknown(mine map[unit]int64) (units []unit) {
 			units = append(units, u)
 		}
 	}
-	slices.SortFunc(units, compareUnits)
 	return units
 }
 
@@ -153,6 +152,13 @@ func (c *crew) arrange() {
 	c.r.owned.Store(int64(len(c.held)))
 }
 
+// isLate reports that a projection's last worker has not ended. Another would only hang
+// at the same event, with a connection of its own.
+func (c *crew) isLate(name string) bool {
+	c.late = slices.DeleteFunc(c.late, (*hand).hasEnded)
+	return slices.ContainsFunc(c.late, func(p *hand) bool { return p.name == name })
+}
+
 // dismiss tells those to end that work on what is not held any more, and workers whose
 // shards have changed.
 func (c *crew) dismiss(wanted map[string]map[unit]int64) (ending []*hand) {
@@ -175,8 +181,8 @@ func (c *crew) dismiss(wanted map[string]map[unit]int64) (ending []*hand) {
 }
 
 // patience is how long a change waits for what has to end. What takes longer, such as a
-// handler that hangs, ends by itself: it is told to, and whatever it writes afterwards
-// is refused, by the fence or because somebody else has moved the checkpoint.
+// handler that hangs, ends by itself: it is told to, and what it writes afterwards is
+// refused by the fence. Its projection waits for it, everything else goes on.
 const patience = time.Second
 
 // await waits for hands to end, so long at most, and returns those that have not.
@@ -226,7 +232,7 @@ func (c *crew) fill(wanted map[string]map[unit]int64) {
 	}
 	for _, p := range c.r.config.Projections {
 		name := p.ProjectionName()
-		if scope := wanted[name]; c.workers[name] == nil && len(scope) > 0 {
+		if scope := wanted[name]; c.workers[name] == nil && len(scope) > 0 && !c.isLate(name) {
 			c.workers[name] = c.work(p, scope)
 		}
 	}

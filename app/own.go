@@ -84,12 +84,13 @@ func (r *run) step(c *crew, b *balance) (moved bool, err error) {
 	}
 	m := b.decide(look)
 	c.lose(m.mine)
+	m.take = append(m.take, c.unknown(m.mine)...)
 	for _, u := range m.give {
 		if err := r.give(ctx, c, u); err != nil {
 			return true, err
 		}
 	}
-	taken, err := r.take(ctx, append(c.unknown(m.mine), m.take...))
+	taken, err := r.take(ctx, m.take)
 	c.gain(taken)
 	return len(m.give)+len(taken) > 0, err
 }
@@ -108,6 +109,7 @@ func (r *run) give(ctx context.Context, c *crew, u unit) error {
 // take takes those of units that nobody is faster to.
 func (r *run) take(ctx context.Context, units []unit) (map[unit]int64, error) {
 	taken := map[unit]int64{}
+	slices.SortFunc(units, compareUnits)
 	var failed error
 	for len(units) > 0 {
 		scope := units[0].scope
