@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,16 +26,14 @@ func guarded(t *testing.T, s *eventstore.Store, name string) projection.View[lis
 	if err := v.Prepare(testkit.Context(t), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.EnsureWritten(testkit.Context(t), s); err != nil {
-		t.Fatal(err)
-	}
 	return v
 }
 
 // write writes rows past the engine.
 func write(t *testing.T, q eventstore.Querier, s *eventstore.Store, v projection.View[list], guard projection.Guard, rows ...projection.Row[list]) projection.Outcome {
 	t.Helper()
-	o, err := projection.Write(testkit.Context(t), q, s, v, guard, rows...)
+	v.Guard = guard
+	o, err := projection.Write(testkit.Context(t), q, s, v, rows...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +183,7 @@ func TestP3_ConcurrentWritersEndAtTheHighest(t *testing.T) {
 			t.Parallel()
 			s := store(t)
 			v := guarded(t, s, "contested")
+			v.Guard = guard
 			order := rand.New(rand.NewPCG(7, 7)).Perm(writers * each)
 			var mu sync.Mutex
 			var all projection.Outcome
@@ -193,7 +193,7 @@ func TestP3_ConcurrentWritersEndAtTheHighest(t *testing.T) {
 					for _, n := range part {
 						id := ranked(1)
 						id[14], id[15] = byte(n>>8), byte(n)
-						o, err := projection.Write(context.Background(), s.Pool(), s, v, guard,
+						o, err := projection.Write(context.Background(), s.Pool(), s, v,
 							projection.Row[list]{Key: "a-1", State: list{Seen: []int{n}}, EventID: id, Position: weir.Position(n + 1)})
 						if err != nil {
 							t.Error(err)
@@ -339,7 +339,7 @@ func TestP3_WritesJoinTransactions(t *testing.T) {
 	if _, err := s.Pool().Exec(ctx, s.Qualify("delete from weir.editions where view = 'joined'")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := projection.Write(ctx, s.Pool(), s, v, projection.Sequence, r); err == nil || !strings.Contains(err.Error(), "not prepared") {
+	if _, err := projection.Write(ctx, s.Pool(), s, v, r); err == nil || !strings.Contains(err.Error(), "not prepared") {
 		t.Errorf("a view that is not prepared: %v", err)
 	}
 }
@@ -376,5 +376,48 @@ func TestP3_TheLogKnowsNothingOfWrites(t *testing.T) {
 	}
 	if found, err := v.Verify(ctx, s); err != nil || found.Wrong != 0 {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// TestP3_AWriteWaitsItsTurn: where folds of a view always overlap, as those of inline
+// appends do, a write that waits for them is not overtaken for ever; nor is a rebuild.
+func TestP3_AWriteWaitsItsTurn(t *testing.T) {
+	t.Parallel()
+	s := inlineStore(t)
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer stop()
+	for n := range 8 {
+		wait.Go(func() {
+			stream := weir.StreamID(fmt.Sprintf("a-%d", n))
+			for ctx.Err() == nil {
+				err := pgx.BeginFunc(ctx, s.Pool(), func(tx pgx.Tx) error {
+					one := eventstore.Append{Stream: stream, Expected: weir.AnyVersion, Messages: []weir.Message{add(stream, 1)}}
+					if _, err := s.AppendTx(ctx, tx, one); err != nil {
+						return err
+					}
+					_, err := tx.Exec(ctx, "select pg_sleep(0.02)") // the caller has more to do
+					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	testkit.Await(t, 10*time.Second, "all append", func() bool {
+		c, err := s.Counts(ctx)
+		return err == nil && c.Streams == 8
+	})
+	soon, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for n := range 5 {
+		if _, err := projection.Write(soon, s.Pool(), s, inlined, projection.Row[list]{Key: "x-1"}); err != nil {
+			t.Fatalf("write %d: %v", n, err)
+		}
+	}
+	if err := inlined.RebuildKey(soon, s, "a-1"); err != nil {
+		t.Error(err)
 	}
 }

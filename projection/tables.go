@@ -62,6 +62,9 @@ func (v View[S]) Prepare(ctx context.Context, s *eventstore.Store) error {
 			return fmt.Errorf("create the tables of view %s: %w", v.Name, err)
 		}
 	}
+	if err := live.ensureWritten(ctx); err != nil {
+		return fmt.Errorf("make view %s ready for writes past the engine: %w", v.Name, err)
+	}
 	if _, err := s.Pool().Exec(ctx, s.Qualify(firstEdition), v.Name, v.Schema); err != nil {
 		return fmt.Errorf("note the edition of view %s: %w", v.Name, err)
 	}

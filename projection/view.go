@@ -44,6 +44,9 @@ type View[S weir.Evolver[S]] struct {
 	// the view, before it was there, or by an import; it parks facts that the
 	// view cannot fold. For views that are keyed by stream.
 	Inline bool
+	// Guard is the rule for writes that come past the engine, through Write. Default
+	// Sequence.
+	Guard Guard
 	// Schema is the version of the meaning of S. Raise it when the fold
 	// changes, and rebuild: snapshots of another schema are passed over.
 	Schema int

@@ -45,8 +45,8 @@ type Outcome struct {
 // and other writes to it wait until that transaction ends, so keep it short, and write
 // after what may wait for others. The view must have been prepared. Safe to repeat;
 // within one call a key that comes several times is written in the order given.
-func Write[S weir.Evolver[S]](ctx context.Context, q eventstore.Querier, s *eventstore.Store, v View[S], guard Guard, rows ...Row[S]) (o Outcome, err error) {
-	statement := v.tables(s).sql(guard.statement())
+func Write[S weir.Evolver[S]](ctx context.Context, q eventstore.Querier, s *eventstore.Store, v View[S], rows ...Row[S]) (o Outcome, err error) {
+	statement := v.tables(s).sql(v.Guard.statement())
 	for len(rows) > 0 {
 		c, n, err := columnsOf(rows)
 		if err == nil {

@@ -1,2 +1,4 @@
 -- Wait for everybody who writes to the table of a view, and have them look again.
-update weir.editions set changes = changes + 1 where view = $1
+with gate as materialized (
+    select pg_advisory_xact_lock(hashtextextended('weir.editions' || $1, 0)))
+update weir.editions set changes = changes + 1 from gate where view = $1
