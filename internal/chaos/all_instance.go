@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/app"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/projection"
 )
 
 // instanceTask is what an instance of the service is told.
@@ -42,6 +44,8 @@ type instance struct {
 
 	quiet chan struct{} // closed when the writers have to end
 	goOn  chan struct{} // closed when the trap opens
+
+	refusal atomic.Value // what the database said to the write after the trap
 }
 
 func instanceRole(ctx context.Context, task json.RawMessage, orders <-chan string, say func(word)) (err error) {
@@ -57,7 +61,7 @@ func instanceRole(ctx context.Context, task json.RawMessage, orders <-chan strin
 		return err
 	}
 	i.app, err = app.New(ctx, app.Config{Postgres: i.Postgres, NATS: i.NATS,
-		Types: loadTypes, Projections: loadProjections(i.Name, i.trap), MaxIngestBytes: i.MaxIngestBytes,
+		Types: loadTypes, Projections: []projection.Projection{counts, ordered, balances, groups, entries(i.Name, i.trap)}, MaxIngestBytes: i.MaxIngestBytes,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		return err
@@ -88,21 +92,28 @@ func (i *instance) listen(ctx context.Context, orders <-chan string) {
 		case "go on":
 			close(i.goOn)
 		case "stats":
-			i.say(word{Say: "stats", Refused: i.app.Stats().Refused})
+			refusal, _ := i.refusal.Load().(string)
+			i.say(word{Say: "stats", Text: refusal, Refused: i.app.Stats().Refused})
 		}
 	}
 }
 
-// trap holds the handler where it is told to stop, inside its transaction.
-func (i *instance) trap(ctx context.Context, value any) {
+// trap holds the handler where it is told to stop, inside its transaction, and keeps
+// what came of its write after that.
+func (i *instance) trap(ctx context.Context, value any, write func() error) error {
 	if s, ok := value.(remark); !ok || i.Trap == "" || s.By != i.Trap {
-		return
+		return write()
 	}
 	i.say(word{Say: "trapped"})
 	select {
 	case <-i.goOn:
 	case <-ctx.Done():
 	}
+	err := write()
+	if err != nil {
+		i.refusal.Store(err.Error())
+	}
+	return err
 }
 
 // write returns when all writers have ended. What a writer is at when it is told to

@@ -110,18 +110,13 @@ func groupOf(e weir.Event, value any) string {
 //go:embed sql/all_enter.sql
 var enterSQL string
 
-// entries is the handler, as the process of that name runs it. before is asked first,
-// if it is there.
-func entries(writer string, before func(context.Context, any)) projection.Handler {
+// entries is the handler, as the process of that name runs it. Each write goes through
+// around.
+func entries(writer string, around func(ctx context.Context, value any, write func() error) error) projection.Handler {
 	return projection.Handler{Name: "entries", Handle: func(ctx context.Context, tx pgx.Tx, e weir.Event, value any) error {
-		if before != nil {
-			before(ctx, value)
-		}
-		_, err := tx.Exec(ctx, enterSQL, [16]byte(e.ID), e.Stream, e.Version, e.Position, e.Stream.Shard(weir.DefaultShards), writer)
-		return err
+		return around(ctx, value, func() error {
+			_, err := tx.Exec(ctx, enterSQL, [16]byte(e.ID), e.Stream, e.Version, e.Position, e.Stream.Shard(weir.DefaultShards), writer)
+			return err
+		})
 	}}
-}
-
-func loadProjections(writer string, before func(context.Context, any)) []projection.Projection {
-	return []projection.Projection{counts, ordered, balances, groups, entries(writer, before)}
 }

@@ -133,7 +133,7 @@ func TestP7_AnOwnerThatWasStoppedWritesNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	var r revenant
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Refused == 0 || r.Faults["stopped"] != 1 {
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Refusal == "" || r.Faults["stopped"] != 1 {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

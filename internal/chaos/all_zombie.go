@@ -21,8 +21,11 @@ var enteredSQL string
 // revenant is what came of an owner that was stopped inside its transaction.
 type revenant struct {
 	damage
-	// Refused counts the writes of the old owner that found its lease taken.
+	// Refused counts the transactions of the old owner that found its lease taken. It
+	// is none where the owner looks at its leases before it tries.
 	Refused int64 `json:"refused"`
+	// Refusal is what the database said to the write it was about to do.
+	Refusal string `json:"refusal"`
 }
 
 // What the zombie does.
@@ -68,7 +71,7 @@ func (d *day) zombie(ctx context.Context, o options) (*revenant, error) {
 	}
 	p.command.Process.Signal(sigContinue)
 	d.tell("%s goes on", p.name)
-	refused, err := d.refusals(ctx, p)
+	said, err := d.refusal(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +82,10 @@ func (d *day) zombie(ctx context.Context, o options) (*revenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &revenant{*damage, refused}
-	if refused == 0 {
+	out := &revenant{*damage, said.Refused, said.Text}
+	if out.Refusal == "" {
 		out.Violations++
-		out.wrong = append(out.wrong, "no write of the old owner was refused")
+		out.wrong = append(out.wrong, "the write of the old owner was not refused")
 		out.First = first(out.wrong)
 	}
 	return out, nil
@@ -129,15 +132,15 @@ func (d *day) wasTakenOver(ctx context.Context, p *process) error {
 	})
 }
 
-// refusals waits until the old owner says that a write was refused, or for long enough.
-func (d *day) refusals(ctx context.Context, p *process) (int64, error) {
+// refusal waits until the old owner says what came of its write, or for long enough.
+func (d *day) refusal(ctx context.Context, p *process) (word, error) {
 	for end := time.Now().Add(20 * time.Second); ; {
 		if err := p.order("stats"); err != nil {
-			return 0, err
+			return word{}, err
 		}
 		w, err := p.await(ctx, "stats", time.Minute)
-		if err != nil || w.Refused > 0 || time.Now().After(end) {
-			return w.Refused, err
+		if err != nil || w.Text != "" || time.Now().After(end) {
+			return w, err
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
@@ -150,6 +153,6 @@ func (r *revenant) print(out io.Writer, o options) error {
 	if err := r.damage.print(out, o); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "  refused        %d\n", r.Refused)
+	_, err := fmt.Fprintf(out, "  refused        %d, %s\n", r.Refused, r.Refusal)
 	return err
 }
