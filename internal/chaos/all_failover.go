@@ -102,9 +102,6 @@ func (d *day) balanced(ctx context.Context) error {
 			return nil
 		}
 		if !pause(ctx, 100*time.Millisecond) {
-			for _, s := range d.seats {
-				d.tell("%s", lastOf(s.process.problems.text(), 3000))
-			}
 			return fmt.Errorf("shares are not equal after a minute: %v: %w", shares, errors.Join(err, ctx.Err()))
 		}
 	}
