@@ -76,7 +76,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	return a.broker.Declare(ctx)
 }
 
-// checkNames refuses two projections with one checkpoint.
+// checkNames refuses two consumers with one name.
 func (a *App) checkNames() error {
 	seen := map[string]bool{}
 	for _, p := range a.config.Projections {
@@ -84,6 +84,18 @@ func (a *App) checkNames() error {
 			return fmt.Errorf("two projections are named %q", p.ProjectionName())
 		}
 		seen[p.ProjectionName()] = true
+	}
+	for _, h := range a.config.Handlers {
+		if err := h.check(a.types); err != nil {
+			return err
+		}
+		if seen[h.Name] {
+			return fmt.Errorf("a handler and something else are named %q", h.Name)
+		}
+		seen[h.Name] = true
+	}
+	if seen[RelayConsumer] {
+		return fmt.Errorf("the name %q is the relay's", RelayConsumer)
 	}
 	return nil
 }
@@ -96,6 +108,7 @@ func (a *App) storeConfig() eventstore.Config {
 func (a *App) brokerConfig() transport.Config {
 	return transport.Config{URL: a.config.NATS, Conn: a.config.Conn, Namespace: a.config.Namespace, Name: a.config.Name,
 		Shards: a.Store.Shards(), Replicas: a.config.Replicas, MaxBytes: a.config.MaxIngestBytes,
+		LogAge: a.config.LogAge, LogBytes: a.config.LogBytes,
 		MaxDataBytes: a.config.MaxDataBytes, ConnectTimeout: a.config.ConnectTimeout, Logger: a.config.Logger}
 }
 

@@ -32,6 +32,12 @@ type Config struct {
 	// Projections are the read models to keep.
 	Projections []projection.Projection
 
+	// Relay publishes committed events to the log stream of the namespace, for
+	// the handlers of other services. Default no. See docs/relay.md.
+	Relay bool
+	// Handlers handle the events that other services publish, each once.
+	Handlers []Handler
+
 	// Shards is how many groups of streams there are; fixed when the schema is
 	// created. Default 32.
 	Shards int
@@ -48,6 +54,12 @@ type Config struct {
 	// MaxIngestBytes is how much the broker holds before producers have to
 	// wait; that much is reserved. Default 1 GiB.
 	MaxIngestBytes int64
+
+	// LogAge is how long the log stream keeps an event. Default 24 h: a service
+	// that is away for longer has to be sent it again.
+	LogAge time.Duration
+	// LogBytes is how much the log stream holds at most. Default no limit.
+	LogBytes int64
 
 	// ConnectTimeout is how long New waits for servers that are not there yet.
 	// Default 30 s.

@@ -205,15 +205,26 @@ func await(hands []*hand, limit time.Duration) (slow []*hand) {
 func (c *crew) scopes() map[string]map[unit]int64 {
 	wanted := map[string]map[unit]int64{}
 	for _, p := range c.r.config.Projections {
-		scope := map[unit]int64{}
-		for u, epoch := range c.held {
-			if u.scope == scopeOf(p) {
-				scope[u] = epoch
-			}
-		}
-		wanted[p.ProjectionName()] = scope
+		wanted[p.ProjectionName()] = c.heldOf(scopeOf(p))
+	}
+	if c.r.config.Relay {
+		wanted[RelayConsumer] = c.heldOf(shardScope)
+	}
+	for _, h := range c.r.config.Handlers {
+		wanted[h.Name] = c.heldOf(handlerScope(h.Name))
 	}
 	return wanted
+}
+
+// heldOf is what is held of a scope.
+func (c *crew) heldOf(scope string) map[unit]int64 {
+	held := map[unit]int64{}
+	for u, epoch := range c.held {
+		if u.scope == scope {
+			held[u] = epoch
+		}
+	}
+	return held
 }
 
 func scopeOf(p projection.Projection) string {
@@ -231,20 +242,38 @@ func (c *crew) fill(wanted map[string]map[unit]int64) {
 		}
 	}
 	for _, p := range c.r.config.Projections {
-		name := p.ProjectionName()
-		if scope := wanted[name]; c.workers[name] == nil && len(scope) > 0 && !c.isLate(name) {
-			c.workers[name] = c.work(p, scope)
-		}
+		c.employ(p.ProjectionName(), wanted, func(scope map[unit]int64) *hand { return c.work(p, scope) })
 	}
+	c.employ(RelayConsumer, wanted, func(scope map[unit]int64) *hand {
+		fence := c.fence(shardScope, scope)
+		return c.begin(RelayConsumer, scope, func(ctx context.Context) error { return c.r.relay(ctx, fence) })
+	})
+	for _, h := range c.r.config.Handlers {
+		c.employ(h.Name, wanted, func(scope map[unit]int64) *hand {
+			return c.begin(h.Name, scope, func(ctx context.Context) error { return c.r.handle(ctx, h) })
+		})
+	}
+}
+
+// employ begins the worker of a name if there is none and something for it to do.
+func (c *crew) employ(name string, wanted map[string]map[unit]int64, begin func(scope map[unit]int64) *hand) {
+	if scope := wanted[name]; c.workers[name] == nil && len(scope) > 0 && !c.isLate(name) {
+		c.workers[name] = begin(scope)
+	}
+}
+
+// fence guards what is written for leases of one scope.
+func (c *crew) fence(scope string, held map[unit]int64) eventstore.Fence {
+	fence := eventstore.Fence{Scope: scope, Owner: c.r.instance.ID(), Epochs: map[weir.Shard]int64{}}
+	for u, epoch := range held {
+		fence.Epochs[u.shard] = epoch
+	}
+	return fence
 }
 
 // work runs a projection over what is held of its scope.
 func (c *crew) work(p projection.Projection, scope map[unit]int64) *hand {
-	fence := eventstore.Fence{Scope: scopeOf(p), Owner: c.r.instance.ID(), Epochs: map[weir.Shard]int64{}}
-	for u, epoch := range scope {
-		fence.Epochs[u.shard] = epoch
-	}
-	w := &projection.Worker{Store: c.r.Store, Projection: p, Fence: fence}
+	w := &projection.Worker{Store: c.r.Store, Projection: p, Fence: c.fence(scopeOf(p), scope)}
 	c.r.employ(p.ProjectionName(), w)
 	return c.begin(p.ProjectionName(), scope, func(ctx context.Context) error {
 		defer c.r.retire(p.ProjectionName(), w)

@@ -227,7 +227,7 @@ func (a *App) shared() int {
 			n++
 		}
 	}
-	return n
+	return n + len(a.config.Handlers)
 }
 
 // nap sleeps, and says when there is nothing to wait for any more.

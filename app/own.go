@@ -17,8 +17,10 @@ const shardScope = "shards"
 
 func viewScope(name string) string { return "view:" + name }
 
+func handlerScope(name string) string { return "handler:" + name }
+
 // groups are the leases that are shared evenly: the shards, and the views that follow
-// the whole log.
+// the whole log together with the handlers of other services' events.
 func (r *run) groups() [][]unit {
 	var shards, views []unit
 	for _, shard := range r.shards() {
@@ -28,6 +30,9 @@ func (r *run) groups() [][]unit {
 		if p.FollowsWholeLog() {
 			views = append(views, unit{viewScope(p.ProjectionName()), eventstore.WholeLog})
 		}
+	}
+	for _, h := range r.config.Handlers {
+		views = append(views, unit{handlerScope(h.Name), eventstore.WholeLog})
 	}
 	return [][]unit{shards, views}
 }
