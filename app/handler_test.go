@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/weir-es/weir/app"
 	"github.com/weir-es/weir/internal/testkit"
@@ -29,6 +30,7 @@ func TestHealthHandlerAnswersAnOrchestrator(t *testing.T) {
 		return h
 	}
 	err := a.Run(testkit.Context(t), func(ctx context.Context) error {
+		ownsAll(t, a, 10*time.Second)
 		if err := a.Settle(ctx); err != nil {
 			return err
 		}

@@ -39,13 +39,29 @@ func (r *run) ingest(soft context.Context, shard weir.Shard) error {
 		if time.Since(began) > time.Minute {
 			wait.Reset()
 		}
+		ended := time.Now()
 		if !sleep(soft, wait.NextBackOff()) {
 			return nil
 		}
-		if err := r.broker.Declare(soft); err != nil && soft.Err() == nil {
+		if err := r.declare(soft, ended); err != nil && soft.Err() == nil {
 			r.config.Logger.Warn("cannot declare the streams", "error", err)
 		}
 	}
+}
+
+// declare declares what the broker lost, once for all shards that miss it since.
+func (r *run) declare(ctx context.Context, since time.Time) error {
+	r.declaring.Lock()
+	defer r.declaring.Unlock()
+	if r.declared.After(since) {
+		return nil
+	}
+	began := time.Now()
+	err := r.broker.Declare(ctx)
+	if err == nil {
+		r.declared = began
+	}
+	return err
 }
 
 // ingestOnce receives, gathers and stores until soft ends, then flushes what it

@@ -84,10 +84,16 @@ func (r *run) step(c *crew, b *balance) (moved bool, err error) {
 	ctx, cancel := context.WithTimeout(r.soft, 5*time.Second)
 	defer cancel()
 	look, err := r.instance.Look(ctx, r.scopes())
+	if err != nil && r.isSilent() {
+		c.lose(nil)
+	}
 	if err != nil {
 		return false, err
 	}
 	m := b.decide(look)
+	if r.isSilent() {
+		m = moves{} // others may take what is ours at any moment
+	}
 	c.lose(m.mine)
 	m.take = append(m.take, c.unknown(m.mine)...)
 	for _, u := range m.give {
@@ -134,15 +140,25 @@ func (r *run) take(ctx context.Context, units []unit) (map[unit]int64, error) {
 	return taken, failed
 }
 
+// isSilent reports that the others have heard nothing of this instance for nearly as long
+// as makes it dead to them, by our own clock. It stops working then: what it holds of the
+// broker's messages would be kept from whoever takes over.
+func (r *run) isSilent() bool {
+	return time.Since(time.Unix(0, r.beaten.Load())) > eventstore.Stale-time.Second
+}
+
 // beat says every second that the instance lives, whatever else goes on. It closes
 // alive after the first time.
 func (r *run) beat(ctx context.Context, alive chan<- struct{}) {
 	for {
 		_, err := r.instance.Heartbeat(ctx)
 		switch {
-		case err == nil && alive != nil:
-			close(alive)
-			alive = nil
+		case err == nil:
+			r.beaten.Store(time.Now().UnixNano())
+			if alive != nil {
+				close(alive)
+				alive = nil
+			}
 		case err != nil && ctx.Err() == nil:
 			r.config.Logger.Warn("no heartbeat", "error", err)
 		}

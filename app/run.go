@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +22,10 @@ type run struct {
 	*App
 	instance   *eventstore.Instance
 	soft, hard context.Context
+	beaten     atomic.Int64 // when the last heartbeat succeeded, in nanoseconds
+
+	declaring sync.Mutex
+	declared  time.Time // when the last declaration that succeeded began
 }
 
 func (r *run) run(stop func(), bodies []func(context.Context) error) error {
