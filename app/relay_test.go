@@ -338,6 +338,9 @@ func TestP2_LogStreamDeletedWhileRunning(t *testing.T) {
 	}
 	s.note(10, 2)
 	s.awaitKept(20)
+	testkit.Await(t, 5*time.Second, "the relay has noted where it is", func() bool {
+		return s.count("select count(*) from weir.checkpoints where consumer = 'relay' and position > 0") > 0
+	})
 	if n, err := s.Store.RewindCheckpoints(testkit.Context(t), RelayConsumer, 0); err != nil || n == 0 {
 		t.Fatal(n, err)
 	}
