@@ -49,7 +49,7 @@ func (c spoiling) Decide(s shared) ([]any, error) {
 	if s.Seen != nil {
 		s.spoil()
 	}
-	return []any{deposited{c.Amount}}, nil
+	return []any{deposited(c)}, nil
 }
 
 // TestWhatACallerDoesToAStateIsItsOwn: a state that was loaded and changed, in a command
