@@ -196,10 +196,11 @@ func (b *rebuild[S]) run(ctx context.Context) (done Rebuilt, err error) {
 	done, err = b.build(alive)
 	cancel(nil)
 	keeper.Wait()
-	if cause := context.Cause(alive); errors.Is(cause, ErrRebuildCancelled) {
+	switch cause := context.Cause(alive); {
+	case err == nil: // its row is gone because it is done
+	case errors.Is(cause, ErrRebuildCancelled):
 		return done, cause
-	}
-	if err != nil {
+	default:
 		b.leave(ctx)
 	}
 	return done, err
