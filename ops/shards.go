@@ -177,13 +177,8 @@ type shardsList struct{}
 func (*shardsList) run(ctx context.Context, s *session) error {
 	return s.withStore(ctx, func(store *eventstore.Store) error {
 		rows, err := Shards(ctx, store)
-		if err != nil {
+		if err = errors.Join(printAll(s, rows), err); err != nil {
 			return err
-		}
-		for _, row := range rows {
-			if err := s.out.print(row); err != nil {
-				return err
-			}
 		}
 		if len(rows) == 0 {
 			fmt.Fprintf(s.Stderr, "the schema %s has no leases yet: an application makes them when it starts\n", store.Schema())

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -93,13 +94,8 @@ type viewsCommand struct{}
 func (*viewsCommand) run(ctx context.Context, s *session) error {
 	return s.withStore(ctx, func(store *eventstore.Store) error {
 		rows, err := Views(ctx, store)
-		if err != nil {
+		if err = errors.Join(printAll(s, rows), err); err != nil {
 			return err
-		}
-		for _, row := range rows {
-			if err := s.out.print(row); err != nil {
-				return err
-			}
 		}
 		if len(rows) == 0 {
 			fmt.Fprintf(s.Stderr, "the schema %s has no views yet: an application makes their tables when it starts\n", store.Schema())

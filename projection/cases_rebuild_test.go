@@ -207,31 +207,7 @@ func emitUntil(t *testing.T, s *eventstore.Store, url string, own bool, n int64,
 	t.Helper()
 	m, g := mortal(t, url)
 	w, _ := claimed(t, m, emitter(m, own))
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	settle(t, s, w)
-	g.At(n)
-	act()
-	_, head, err := s.ReadHorizon(ctx)
-	must(t, err)
-	settled := make(chan struct{})
-	go func() {
-		defer close(settled)
-		w.Wait(ctx, head)
-	}()
-	select {
-	case <-settled:
-		g.At(-1)
-	case <-g.Fell:
-		died = true
-	}
-	cancel()
-	<-done
-	<-settled
-	execute(t, s, "update weir.leases set owner = null")
-	return died
+	return dieAt(t, s, w, g, n, act)
 }
 
 // TestARestartedRebuildBeginsAnew from whatever state a view was left in, and the rows

@@ -386,6 +386,12 @@ func lifeUntil(t *testing.T, s *eventstore.Store, url string, v projection.View[
 	m, g := mortal(t, url)
 	w, _ := claimed(t, m, v)
 	w.SetLongest(20)
+	return dieAt(t, s, w, g, n, act)
+}
+
+// dieAt runs a worker on a mortal store, as lifeUntil says; s sees what it does.
+func dieAt(t *testing.T, s *eventstore.Store, w *projection.Worker, g *testkit.Guillotine, n int64, act func()) (died bool) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	defer cancel()
 	done := make(chan error, 1)
