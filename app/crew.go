@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/projection"
 )
 
@@ -176,6 +177,7 @@ func (c *crew) dismiss(wanted map[string]map[unit]int64) (ending []*hand) {
 	}
 	for _, p := range ending {
 		p.stop()
+		crash.At(crash.LeaseDraining)
 	}
 	return ending
 }
@@ -239,6 +241,7 @@ func (c *crew) fill(wanted map[string]map[unit]int64) {
 	for u := range c.held {
 		if u.scope == shardScope && c.ingests[u.shard] == nil {
 			c.ingests[u.shard] = c.begin("", nil, func(ctx context.Context) error { return c.r.ingest(ctx, u.shard) })
+			crash.At(crash.LeaseBegun)
 		}
 	}
 	for _, p := range c.r.config.Projections {

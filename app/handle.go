@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/transport"
 )
 
@@ -217,10 +218,13 @@ func (k *handler) once(ctx context.Context, e weir.Event, values []any) error {
 		if err != nil || !first {
 			return err
 		}
+		crash.At(crash.HandleNoted)
 		e.IsNew = true
+		defer crash.At(crash.HandleActed)
 		return k.each(ctx, tx, e, values)
 	})
 	if err == nil {
+		crash.At(crash.HandleCommitted)
 		k.succeeded(e.ID)
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/batching"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/transport"
 )
 
@@ -74,6 +75,7 @@ func (r *run) ingestOnce(soft context.Context, shard weir.Shard) error {
 		return r.broker.Receive(soft, shard, func(d *transport.Delivery) {
 			select {
 			case deliveries <- d:
+				crash.At(crash.WindowJoined)
 			case <-r.hard.Done():
 				d.Release()
 			}
@@ -115,6 +117,7 @@ const (
 
 // store stores batches, then acknowledges them. Repeating it changes nothing.
 func (r *run) store(ctx context.Context, batches []batching.Batch[weir.StreamID, *transport.Delivery]) error {
+	crash.At(crash.WindowClosed)
 	var deliveries []*transport.Delivery
 	for _, batch := range batches {
 		deliveries = append(deliveries, batch.Items...)
@@ -153,12 +156,15 @@ func (r *run) storePart(ctx context.Context, part []*transport.Delivery) error {
 	if err := r.storeFacts(ctx, good); err != nil {
 		return err
 	}
+	crash.At(crash.WindowStored)
 	for _, d := range part {
 		if err := d.Ack(); err != nil {
 			// It is stored: when it comes again, it is acknowledged then.
 			r.config.Logger.Debug("an acknowledgement was lost", "sequence", d.Sequence, "error", err)
 		}
+		crash.At(crash.AckSent)
 	}
+	crash.At(crash.AckDone)
 	return nil
 }
 

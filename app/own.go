@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Scopes of leases. The shards of an app have one owner each for everything, so that
@@ -113,7 +114,9 @@ func (r *run) give(ctx context.Context, c *crew, u unit) error {
 		return nil
 	}
 	c.leave(u)
+	crash.At(crash.LeaseDrained)
 	r.config.Logger.Debug("gives a lease back", "scope", u.scope, "shard", u.shard)
+	defer crash.At(crash.LeaseGiven)
 	return r.instance.Give(ctx, u.scope, []eventstore.Lease{{Shard: u.shard, Epoch: epoch}})
 }
 
@@ -132,6 +135,7 @@ func (r *run) take(ctx context.Context, units []unit) (map[unit]int64, error) {
 		failed = errors.Join(failed, err)
 		for _, l := range leases {
 			taken[unit{scope, l.Shard}] = l.Epoch
+			crash.At(crash.LeaseClaimed)
 		}
 	}
 	if len(taken) > 0 {
@@ -158,6 +162,7 @@ func (r *run) beat(ctx context.Context, alive chan<- struct{}) {
 			if alive != nil {
 				close(alive)
 				alive = nil
+				crash.At(crash.LeaseJoined)
 			}
 		case err != nil && ctx.Err() == nil:
 			r.config.Logger.Warn("no heartbeat", "error", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/transport"
 )
 
@@ -165,9 +166,11 @@ func (l *relay) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	crash.At(crash.RelayRead)
 	if err := l.pass(ctx, p, horizon); err != nil {
 		return err
 	}
+	crash.At(crash.RelayPublished)
 	l.at = p.to
 	if l.broker.LogWentBack() {
 		l.log.Error("the log stream has lost what it held: `weir relay --from` publishes it again", "position", p.after)
@@ -337,6 +340,7 @@ func (l *relay) mark(ctx context.Context) error {
 	if err := l.move(ctx, shards, behind); err != nil {
 		return err
 	}
+	crash.At(crash.RelayMarked)
 	for shard := range behind {
 		l.marks[shard] = l.at
 	}
@@ -352,6 +356,7 @@ func (l *relay) move(ctx context.Context, shards []weir.Shard, from map[weir.Sha
 		l.store.QueueFence(&b, l.fence, shards)
 		moved := l.store.QueueAdvance(&b, RelayConsumer, from, l.at)
 		moved.Exec(allOf(len(from)))
+		defer crash.At(crash.RelayMarking)
 		return tx.SendBatch(ctx, &b).Close()
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/projection"
 )
 
@@ -47,8 +48,10 @@ func (r *run) run(stop func(), bodies []func(context.Context) error) error {
 	err := work.Wait()
 	die()
 	life.Wait() // or it would live again after it has left
+	crash.At(crash.StopDrained)
 	if hard.Err() == nil {
 		r.leave()
+		crash.At(crash.StopLeft)
 	}
 	drop()
 	return errors.Join(bodyErr, err, support.Wait())

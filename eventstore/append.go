@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Append is what one call wants of one stream.
@@ -46,9 +47,11 @@ func (s *Store) AppendAll(ctx context.Context, appends ...Append) ([]weir.Event,
 	if err != nil || len(appends) == 0 {
 		return nil, err
 	}
+	crash.At(crash.AppendChecked)
 	if err := s.group.do(ctx, s, r); err != nil {
 		return nil, fmt.Errorf("append %d events to %s: %w", len(r.ids), r.where(), err)
 	}
+	crash.At(crash.AppendReturned)
 	return r.events(), nil
 }
 

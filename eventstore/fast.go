@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // guess is the plan of a group from the heads that are remembered instead of read, so
@@ -61,6 +63,7 @@ func (g *guess) send(ctx context.Context, q sender) (held bool, err error) {
 		return g.scanPositions(rows)
 	})
 	b.Queue(commitSQL)
+	crash.At(crash.AppendPlanned)
 	err = q.SendBatch(ctx, &b).Close()
 	return held, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Limits of a group: beyond a thousand events a larger transaction wins nothing.
@@ -83,11 +84,13 @@ func (g *group) lead(s *Store) {
 		if len(requests) == 0 {
 			return
 		}
+		crash.At(crash.AppendGrouped)
 		g.write(s, requests)
 		for _, r := range requests {
 			close(r.done)
 			<-g.room
 		}
+		crash.At(crash.AppendAnswered)
 		s.horizon.poke()
 		runtime.Gosched() // those who were answered may have more to write
 	}
@@ -217,6 +220,7 @@ func (s *Store) transact(ctx context.Context, requests []*request, careful bool)
 		err = w.run(ctx, conn, []string{beginSQL}, []string{commitSQL})
 	}
 	if err == nil {
+		crash.At(crash.AppendCommitted)
 		s.existing.add(w.plan.heads)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // horizon is the highest stored position at or below which nothing can still
@@ -72,6 +73,7 @@ func (h *horizon) set(at, head weir.Position) weir.Position {
 	h.head = max(h.head, head)
 	if at > h.at {
 		h.at = at
+		crash.At(crash.HorizonMoved)
 		close(h.changed)
 		h.changed = make(chan struct{})
 	}

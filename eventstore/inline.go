@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Inline is what is done in the transaction of every append: a read model that is
@@ -89,12 +90,15 @@ func (s *Store) transactInline(ctx context.Context, requests []*request, careful
 		if err := w.run(ctx, tx, nil, nil); err != nil {
 			return err
 		}
+		crash.At(crash.AppendInserted)
 		if requests[0].apart {
 			return s.foldApart(ctx, tx, w.plan.rows)
 		}
+		defer crash.At(crash.AppendFolded)
 		return s.inline.fold(ctx, tx, w.plan.rows)
 	})
 	if err == nil {
+		crash.At(crash.AppendCommitted)
 		s.existing.add(w.plan.heads)
 	}
 	return err

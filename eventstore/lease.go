@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Stale is how long an owner may be silent, by the clock of the database, before
@@ -101,6 +102,7 @@ func (i *Instance) claim(ctx context.Context, tx pgx.Tx, scope string, shards []
 		})
 		return err
 	})
+	defer crash.At(crash.LeaseClaiming)
 	return leases, tx.SendBatch(ctx, &b).Close()
 }
 

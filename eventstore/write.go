@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // sender sends statements that belong to one transaction.
@@ -36,6 +37,7 @@ func (w *writer) run(ctx context.Context, q sender, begin, end []string) error {
 	if err := w.lock(ctx, q, begin); err != nil {
 		return err
 	}
+	crash.At(crash.AppendHeld)
 	for _, r := range w.requests {
 		r.err = w.plan.add(r)
 	}

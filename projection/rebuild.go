@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Rebuild says how to rebuild a view. The zero value is a good way.
@@ -207,6 +208,7 @@ func (b *rebuild[S]) run(ctx context.Context) (done Rebuilt, err error) {
 }
 
 func (b *rebuild[S]) build(ctx context.Context) (done Rebuilt, err error) {
+	crash.At(crash.RebuildBegun)
 	if b.phase == "streams" {
 		if err := b.foldStreams(ctx); err != nil {
 			return done, err
@@ -215,9 +217,11 @@ func (b *rebuild[S]) build(ctx context.Context) (done Rebuilt, err error) {
 	if err := b.follow(ctx); err != nil {
 		return done, err
 	}
+	crash.At(crash.RebuildFollow)
 	if err := b.check(ctx); err != nil {
 		return done, err
 	}
+	crash.At(crash.RebuildChecked)
 	return b.swap(ctx)
 }
 

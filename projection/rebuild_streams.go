@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // How much of the log is folded at a time.
@@ -159,6 +160,7 @@ func (b *rebuild[S]) copyChunk(ctx context.Context, c *chunk) error {
 		if err := b.copyRows(ctx, tx, c.rows); err != nil {
 			return err
 		}
+		crash.At(crash.RebuildCopied)
 		var note pgx.Batch
 		b.queueNote(&note, "streams", c.last, b.upto, b.done+c.read)
 		return tx.SendBatch(ctx, &note).Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 var (
@@ -106,8 +107,10 @@ func (b *rebuild[S]) swap(ctx context.Context) (done Rebuilt, err error) {
 		if err := b.catchUp(ctx, tx); err != nil {
 			return err
 		}
+		defer crash.At(crash.RebuildMerged)
 		return b.replace(ctx, tx, &done)
 	})
+	crash.At(crash.RebuildSwapped)
 	done.Events, done.Took = b.done, time.Since(b.began)
 	return done, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // errStale says that a snapshot was taken before an event that belongs into it was
@@ -139,6 +140,7 @@ func (s *viewStep[S]) rewind(ctx context.Context, q eventstore.Querier, keys []s
 	if err := s.loadSnapshots(ctx, q, keys); err != nil {
 		return err
 	}
+	crash.At(crash.RewindRead)
 	var short []string
 	var ranges []eventstore.Range
 	for _, key := range keys {
@@ -209,6 +211,7 @@ func (s *viewStep[S]) refoldAll(ctx context.Context, q eventstore.Querier, keys 
 			return err
 		}
 	}
+	crash.At(crash.RewindFolded)
 	for _, key := range keys {
 		s.land(key, folds[weir.StreamID(key)])
 	}

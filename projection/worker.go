@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Worker runs one projection over the shards that its fence holds. A batch is one
@@ -223,6 +224,7 @@ func (w *Worker) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	crash.At(crash.ApplyRead)
 	if err := w.apply(ctx, w.unseen(p.items), p.to); err != nil {
 		return err
 	}
@@ -334,6 +336,7 @@ func (w *Worker) carryOut(ctx context.Context, j *job, shards []weir.Shard, to w
 		}
 	}
 	if err == nil {
+		crash.At(crash.ApplyCommitted)
 		w.committed(ctx, j)
 	}
 	return err
@@ -418,9 +421,11 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	if err := results.Close(); err != nil {
 		return err
 	}
+	crash.At(crash.ApplyFenced)
 	if err := s.finish(ctx, tx, &writes); err != nil {
 		return err
 	}
+	crash.At(crash.ApplyFolded)
 	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
 	j.queueCounts(&writes, w.Projection.ProjectionName(), shards[0])
 	w.queueBehind(&writes, j)
@@ -429,6 +434,7 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	if err := tx.SendBatch(limited, &writes).Close(); err != nil {
 		return err
 	}
+	crash.At(crash.ApplyWritten)
 	if err := s.after(ctx, tx); err != nil {
 		return err
 	}
@@ -459,6 +465,7 @@ func (w *Worker) mark(ctx context.Context) error {
 	if err := w.transact(ctx, w.job(), w.shards(), w.at, anyway, noStep{}); err != nil {
 		return err
 	}
+	crash.At(crash.CheckpointMoved)
 	w.marked, w.markedA = w.at, time.Now()
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Publisher hands messages to the broker. It is cheap: take one per producer,
@@ -44,6 +45,7 @@ func (p *Publisher) Publish(ctx context.Context, messages ...weir.Message) error
 		return ErrClosed
 	}
 	slices.SortStableFunc(letters, compareLetters)
+	crash.At(crash.PublishChecked)
 	return p.conn.carry(ctx, p.conn.courier, letters)
 }
 
@@ -55,8 +57,10 @@ func (c *Conn) carry(ctx context.Context, k *courier, letters []*letter) error {
 	if err != nil {
 		return k.giveUp(letters[:posted], len(letters), err)
 	}
+	crash.At(crash.PublishSent)
 	select {
 	case <-t.done:
+		crash.At(crash.PublishAnswered)
 		return t.err()
 	case <-ctx.Done():
 		return errors.Join(k.giveUp(letters, len(letters), ctx.Err()), k.errorsOf(t))

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/internal/crash"
 )
 
 const (
@@ -230,6 +231,7 @@ func (r *receiver) session(ctx context.Context) error {
 	if err := r.reset(stretch); err != nil {
 		return err
 	}
+	crash.At(crash.ReceiveReset)
 	r.held.begin(connection)
 	return s.run(ctx, stretch)
 }
@@ -429,6 +431,7 @@ func (s *session) take(a arrival) error {
 	if a.delivery != nil {
 		s.asked--
 		s.highest = max(s.highest, a.delivery.Sequence)
+		crash.At(crash.ReceiveArrived)
 		s.receiver.deliver(a.delivery)
 		return nil
 	}

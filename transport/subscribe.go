@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/weir-es/weir/internal/crash"
 )
 
 // Defaults of Subscription.
@@ -234,6 +236,7 @@ func (k *desk) first(subject string) *Delivery {
 // done acknowledges the first delivery of a lane and goes on with the next.
 func (k *desk) done(d *Delivery) {
 	_ = d.Ack() // one that is lost comes again
+	crash.At(crash.HandleAcked)
 	k.mu.Lock()
 	lane := k.lanes[d.Subject][1:]
 	k.lanes[d.Subject] = lane

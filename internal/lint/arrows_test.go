@@ -14,11 +14,12 @@ var arrows = map[string][]string{
 	"batching":           {},
 	"devserver":          {},
 	"internal/telemetry": {},
+	"internal/crash":     {},
 	"internal/lint":      {},
 
-	"transport":  {"weir", "internal/telemetry"},
-	"eventstore": {"weir", "internal/telemetry"},
-	"projection": {"weir", "eventstore", "batching", "internal/telemetry"},
+	"transport":  {"weir", "internal/crash", "internal/telemetry"},
+	"eventstore": {"weir", "internal/crash", "internal/telemetry"},
+	"projection": {"weir", "eventstore", "batching", "internal/crash", "internal/telemetry"},
 	"saga":       {"weir", "eventstore", "internal/telemetry"},
 
 	"app": library,
@@ -38,7 +39,7 @@ var arrows = map[string][]string{
 
 // library is what app wires together. devserver is not among it: it carries whole
 // servers, which no production binary should.
-var library = []string{"weir", "transport", "batching", "eventstore", "projection", "saga", "internal/telemetry"}
+var library = []string{"weir", "transport", "batching", "eventstore", "projection", "saga", "internal/crash", "internal/telemetry"}
 
 // anything allows every room.
 var anything = []string{"*"}

@@ -32,6 +32,7 @@ var (
 var guests = map[string][]string{
 	"weir":               {ulid},
 	"batching":           {xsync, backoff},
+	"internal/crash":     {},
 	"internal/telemetry": observing,
 	"transport":          append(slices.Clone(common), natsClient),
 	"eventstore":         append(slices.Clone(common), pgx),
