@@ -40,7 +40,7 @@ bench: ## the benchmarks with their native twins, one line per result
 	go run ./internal/bench -run all
 
 .PHONY: chaos
-chaos: ## ten bad days for the log, ten for read models with each kind of windows, twenty for everything, and the tests of ids at full length: an hour and a half
+chaos: ## ten bad days for the log, ten for read models with each kind of windows, twenty for everything, deaths at every named point, and the tests of ids at full length: an hour and a half
 	@for seed in 1 2 3 4 5 6 7 8 9 10; do go run ./internal/chaos -run horizon -seed $$seed -seconds 20 -json || exit 1; done
 	@for seed in 1 2 3 4 5 6 7 8 9 10; do for windows in adaptive fixed off; do \
 		echo "fan-in, seed $$seed, windows $$windows"; \
@@ -49,6 +49,7 @@ chaos: ## ten bad days for the log, ten for read models with each kind of window
 	@for seed in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
 		go run ./internal/chaos -run all -instances 4 -seed $$seed -seconds 60 -json || exit 1; \
 	done
+	@for seed in 1 2 3; do go run ./internal/chaos -run points -instances 3 -seed $$seed -json || exit 1; done
 	@for name in failover zombie stall; do go run ./internal/chaos -run $$name -seed 1 -json || exit 1; done
 	WEIR_LONG=1 go test -count 1 -timeout 15m -run 'HundredMillion|TenMillion' .
 	go test -count 1 -timeout 15m -run Death ./app -every-death

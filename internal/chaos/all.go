@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-es/weir/internal/crash"
 	"github.com/weir-es/weir/transport"
 )
 
@@ -21,16 +22,27 @@ import (
 type allOptions struct {
 	instances int
 	verbose   bool
+
+	// Of points.
+	only   string
+	sample int
+	list   bool
 }
 
 func (a *allOptions) flags(flags *flag.FlagSet) {
-	flags.IntVar(&a.instances, "instances", 4, "all, failover, zombie: how many processes of the service there are")
-	flags.BoolVar(&a.verbose, "verbose", false, "all, failover, zombie, stall: say on standard error what goes on, and what each process said when it has ended")
+	flags.IntVar(&a.instances, "instances", 4, "all, failover, zombie, points: how many processes of the service there are")
+	flags.StringVar(&a.only, "only", "", "points: die at this one alone")
+	flags.IntVar(&a.sample, "sample", 0, "points: die at so many of them, which the seed draws; 0 is all")
+	flags.BoolVar(&a.list, "list", false, "points: print them, and do nothing")
+	flags.BoolVar(&a.verbose, "verbose", false, "all, failover, zombie, stall, points: say on standard error what goes on, and what each process said when it has ended")
 }
 
 func (a allOptions) check() error {
 	if a.instances < 1 || a.instances > 16 {
 		return errors.New("-instances must be between 1 and 16")
+	}
+	if a.only != "" && crash.Find(a.only) == nil {
+		return fmt.Errorf("no point is called %q; -list prints them", a.only)
 	}
 	return nil
 }
@@ -111,6 +123,7 @@ func (d *day) inspect(ctx context.Context) (f *findings, events int, err error) 
 	}
 	err = d.ask(ctx, func(conn *pgx.Conn) error {
 		t, err := readTables(ctx, conn)
+		t.relayed = d.relayed
 		f, events = check(t, promises), len(t.events)
 		return err
 	})
@@ -188,7 +201,8 @@ func (d *day) unsettled(ctx context.Context, broker *transport.Conn) (left []str
 	}
 	err = d.ask(ctx, func(conn *pgx.Conn) error {
 		t, err := readTables(ctx, conn)
-		left = append(t.behind(), t.left...)
+		t.relayed = d.relayed
+		left = slices.Concat(t.behind(), t.left, t.unhandled())
 		return err
 	})
 	return left, err

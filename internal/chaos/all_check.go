@@ -35,6 +35,7 @@ func check(t tables, promises map[string][]weir.ID) *findings {
 	f.checkMoney(t)
 	f.checkEntries(t)
 	f.checkOwners(t)
+	f.checkHandled(t)
 	f.checkView("count", t.views["count"], foldStreams(t.events, byVersion, tallyOf))
 	f.checkView("balance", t.views["balance"], foldStreams(t.events, byOrder, tallyOf))
 	f.checkView("ordered", t.views["ordered"], foldStreams(t.events, byOrder, hashOf))

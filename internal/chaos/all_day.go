@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -31,6 +32,7 @@ type day struct {
 	broker   *broker
 	seats    []*seat
 	feeders  []*process
+	producer []feederTask // of each feeder
 	links    []*link
 
 	keepers sync.WaitGroup
@@ -44,6 +46,7 @@ type day struct {
 	verbose bool
 	began   time.Time
 	writers int // of each instance
+	relayed bool
 }
 
 // setting says what a day is made of.
@@ -53,6 +56,8 @@ type setting struct {
 	skew                        time.Duration // of the clocks, ahead or behind
 	every                       time.Duration // between two facts of a lane
 	trap                        string
+	rest                        time.Duration // at most, before a process is replaced; default 1.5 s
+	relayed, late, careful      bool          // what instances do; whether feeders have an outbox
 }
 
 // maxIngest is how much room the broker has for facts, in bytes.
@@ -60,7 +65,7 @@ const maxIngest = 2 << 20
 
 func newDay(ctx context.Context, s setting) (d *day, err error) {
 	ctx, stop := context.WithCancel(ctx)
-	d = &day{seed: s.seed, counts: map[mishap]int{}, stop: stop, writers: s.writers}
+	d = &day{seed: s.seed, counts: map[mishap]int{}, stop: stop, writers: s.writers, relayed: s.relayed}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -153,10 +158,13 @@ func (d *day) seat(ctx context.Context, n int, s setting) error {
 	u.RawQuery = q.Encode()
 	rests := dice(s.seed, fmt.Sprint("rest ", n))
 	ahead := d.clock(s, n)
-	kept := newSeat(n, func() time.Duration { return between(rests, 100*time.Millisecond, 1500*time.Millisecond) },
-		func(ctx context.Context, name string) (*process, error) {
+	kept := newSeat(n, func() time.Duration {
+		return between(rests, 100*time.Millisecond, cmp.Or(s.rest, 1500*time.Millisecond))
+	},
+		func(ctx context.Context, name string, end death) (*process, error) {
 			return launch(ctx, "instance", name, instanceTask{Name: name, Seed: s.seed, Postgres: u.String(), NATS: "nats://" + toBroker.address(),
-				Ahead: ahead, Journal: filepath.Join(d.dir, name+".journal"), Writers: s.writers, MaxIngestBytes: maxIngest, Trap: s.trap})
+				Ahead: ahead, Journal: filepath.Join(d.dir, name+".journal"), Writers: s.writers, MaxIngestBytes: maxIngest, Trap: s.trap,
+				Relayed: s.relayed, Late: s.late, Death: end})
 		})
 	d.seats = append(d.seats, kept)
 	d.keepers.Go(func() {
@@ -184,14 +192,22 @@ func (d *day) feed(ctx context.Context, n int, s setting) error {
 		return err
 	}
 	name := fmt.Sprint("feeder-", n)
-	p, err := launch(ctx, "feeder", name, feederTask{Name: name, Seed: s.seed, NATS: "nats://" + toBroker.address(), Postgres: d.url,
-		Ahead: d.clock(s, n+1), Journal: filepath.Join(d.dir, name+".journal"), Lanes: 6, Every: s.every})
-	if err != nil {
-		return err
+	task := feederTask{Name: name, Seed: s.seed, NATS: "nats://" + toBroker.address(), Postgres: d.url,
+		Ahead: d.clock(s, n+1), Journal: filepath.Join(d.dir, name+".journal"), Lanes: 6, Every: s.every}
+	if s.careful {
+		task.Outbox = filepath.Join(d.dir, name+".outbox")
 	}
-	d.feeders = append(d.feeders, p)
-	_, err = p.await(ctx, "ready", time.Minute)
+	p, err := launchFeeder(ctx, task)
+	d.feeders, d.producer = append(d.feeders, p), append(d.producer, task)
 	return err
+}
+
+func launchFeeder(ctx context.Context, task feederTask) (*process, error) {
+	p, err := launch(ctx, "feeder", task.Name, task)
+	if err == nil {
+		_, err = p.await(ctx, "ready", time.Minute)
+	}
+	return p, err
 }
 
 func (d *day) link(name, server string) (*link, error) {
@@ -234,7 +250,9 @@ func (d *day) close() error {
 	d.stop()
 	d.keepers.Wait()
 	for _, p := range d.feeders {
-		p.kill()
+		if p != nil {
+			p.kill()
+		}
 	}
 	if d.broker != nil && d.broker.process != nil {
 		d.broker.stop(false)

@@ -28,6 +28,9 @@ type feederTask struct {
 	Journal        string
 	Lanes          int           // how many messages it publishes at a time
 	Every          time.Duration // between two of a lane, on average
+	// Outbox is a file in which it notes what it is about to publish, and from which
+	// whoever comes after it publishes what was not answered. Default none.
+	Outbox string
 }
 
 // feeder publishes facts about topics that others have something to say about, too.
@@ -42,6 +45,7 @@ type feeder struct {
 	ids       *weir.Generator
 	types     *weir.Registry
 	journal   *journal
+	outbox    *outbox
 	publisher *transport.Publisher
 	say       func(word)
 
@@ -73,6 +77,9 @@ func feederRole(ctx context.Context, task json.RawMessage, orders <-chan string,
 	defer conn.Close()
 	f.publisher = conn.Publisher()
 	say(word{Say: "ready"})
+	if err := f.inherit(ctx); err != nil {
+		return err
+	}
 
 	var lanes errgroup.Group
 	for n := range f.Lanes {
@@ -105,6 +112,9 @@ func (f *feeder) obey(ctx context.Context, orders <-chan string, ended <-chan er
 }
 
 func (f *feeder) do(ctx context.Context, order string) error {
+	if obeyDeath(order, f.say) {
+		return nil
+	}
 	switch order {
 	case "quiet":
 		close(f.quiet)
@@ -170,6 +180,9 @@ func (f *feeder) message(stream weir.StreamID, fact remark) weir.Message {
 
 // publish returns when the broker, as it is now, has the message.
 func (f *feeder) publish(ctx context.Context, m weir.Message) error {
+	if err := f.outbox.note(m); err != nil {
+		return err
+	}
 	for {
 		losses := f.lossesSoFar()
 		if err := f.publisher.Publish(ctx, m); err != nil {

@@ -30,6 +30,11 @@ type instanceTask struct {
 	MaxIngestBytes int64
 	// Trap has the handler stop at facts of that author, until it is told to go on.
 	Trap string
+	// Relayed has it relay, and handle what is relayed. Late has it fold the view of
+	// balances like any other, not inline.
+	Relayed, Late bool
+	// Death is where it kills itself.
+	Death death
 }
 
 // instance is one start of one process of the service: an app with the read models of
@@ -60,16 +65,26 @@ func instanceRole(ctx context.Context, task json.RawMessage, orders <-chan strin
 	if i.journal, err = openJournal(i.Journal); err != nil {
 		return err
 	}
-	i.app, err = app.New(ctx, app.Config{Postgres: i.Postgres, NATS: i.NATS,
-		Types: loadTypes, Projections: []projection.Projection{counts, ordered, balances, groups, entries(i.Name, i.trap)}, MaxIngestBytes: i.MaxIngestBytes,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	if err != nil {
+	i.Death.arm(say)
+	if i.app, err = app.New(ctx, i.config()); err != nil {
 		return err
 	}
 	defer i.app.Close()
 	say(word{Say: "ready"})
 	go i.listen(ctx, orders)
 	return i.app.Run(ctx)
+}
+
+func (i *instance) config() app.Config {
+	balances := balances
+	balances.Inline = !i.Late
+	c := app.Config{Postgres: i.Postgres, NATS: i.NATS,
+		Types: loadTypes, Projections: []projection.Projection{counts, ordered, balances, groups, entries(i.Name, i.trap)}, MaxIngestBytes: i.MaxIngestBytes,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if i.Relayed {
+		c.Relay, c.Handlers = true, []app.Handler{handled(i.Name)}
+	}
+	return c
 }
 
 // clockAhead issues ids by a clock that is wrong.
@@ -82,6 +97,9 @@ func (i *instance) listen(ctx context.Context, orders <-chan string) {
 	ended := make(chan error, 1)
 	go func() { ended <- i.write(ctx) }()
 	for order := range orders {
+		if obeyDeath(order, i.say) {
+			continue
+		}
 		switch order {
 		case "quiet":
 			close(i.quiet)
@@ -91,6 +109,8 @@ func (i *instance) listen(ctx context.Context, orders <-chan string) {
 			i.say(word{Say: "quiet"})
 		case "go on":
 			close(i.goOn)
+		case "rebuild":
+			go i.rebuild(ctx)
 		case "stats":
 			refusal, _ := i.refusal.Load().(string)
 			i.say(word{Say: "stats", Text: refusal, Refused: i.app.Stats().Refused})

@@ -13,7 +13,7 @@ import (
 // dies is replaced after a moment, as a supervisor does it.
 type seat struct {
 	number int
-	launch func(ctx context.Context, name string) (*process, error)
+	launch func(ctx context.Context, name string, end death) (*process, error)
 	rest   func() time.Duration // before the next process
 
 	mu      sync.Mutex
@@ -24,9 +24,11 @@ type seat struct {
 	hear    func(*process) // of those that have ended
 	faults  []string       // ends that nobody wanted
 	meant   map[*process]bool
+	next    death         // of the process that comes next
+	empty   time.Duration // before it comes, at least
 }
 
-func newSeat(number int, rest func() time.Duration, launch func(context.Context, string) (*process, error)) *seat {
+func newSeat(number int, rest func() time.Duration, launch func(context.Context, string, death) (*process, error)) *seat {
 	return &seat{number: number, rest: rest, launch: launch, changed: make(chan struct{}), meant: map[*process]bool{}}
 }
 
@@ -34,9 +36,13 @@ func newSeat(number int, rest func() time.Duration, launch func(context.Context,
 func (s *seat) keep(ctx context.Context) error {
 	for !s.isOver() {
 		s.starts++
-		p, err := s.launch(ctx, fmt.Sprintf("instance_%d_%d", s.number, s.starts))
+		end := s.destiny()
+		p, err := s.launch(ctx, fmt.Sprintf("instance_%d_%d", s.number, s.starts), end)
 		if err != nil {
 			return err
+		}
+		if end.Point != "" {
+			s.expect(p)
 		}
 		s.set(p)
 		select {
@@ -48,7 +54,7 @@ func (s *seat) keep(ctx context.Context) error {
 		s.set(nil)
 		s.judge(p)
 		if !s.isOver() {
-			pause(ctx, s.rest())
+			pause(ctx, max(s.rest(), s.lingering()))
 		}
 	}
 	return nil
@@ -101,10 +107,45 @@ func (s *seat) now(ctx context.Context) (*process, error) {
 	}
 }
 
+// expect says that a process will kill itself.
+func (s *seat) expect(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meant[p] = true
+}
+
+// doom has the process that comes next kill itself.
+func (s *seat) doom(end death) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = end
+}
+
+// linger has the seat stay empty for so long once its process has ended.
+func (s *seat) linger(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty = d
+}
+
+func (s *seat) lingering() (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, s.empty = s.empty, 0
+	return d
+}
+
+func (s *seat) destiny() (end death) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	end, s.next = s.next, death{}
+	return end
+}
+
 // end sends a signal that ends the process, and returns when it is over.
 func (s *seat) end(p *process, signal syscall.Signal, limit time.Duration) error {
 	s.mu.Lock()
-	s.meant[p] = signal == syscall.SIGKILL
+	s.meant[p] = s.meant[p] || signal == syscall.SIGKILL
 	s.mu.Unlock()
 	p.command.Process.Signal(signal)
 	select {

@@ -37,6 +37,8 @@ type tables struct {
 	owners      []ownership
 	checkpoints map[string]map[int16]int64
 	left        []string
+	relayed     bool // handled are to be all events
+	handled     []handledEvent
 }
 
 // storedEvent is a row of events.
@@ -101,6 +103,11 @@ func readTables(ctx context.Context, q eventstore.Querier) (t tables, err error)
 	}
 	if t.left, err = collect(ctx, q, leftSQL, func(s *string) []any { return []any{s} }); err != nil {
 		return t, fmt.Errorf("read what is left: %w", err)
+	}
+	if t.handled, err = collect(ctx, q, handledSQL, func(h *handledEvent) []any {
+		return []any{(*[16]byte)(&h.id), &h.stream, &h.version}
+	}); err != nil {
+		return t, fmt.Errorf("read what was handled: %w", err)
 	}
 	if err = t.readHeads(ctx, q); err != nil {
 		return t, err

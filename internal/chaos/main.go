@@ -4,6 +4,7 @@
 //
 //	go run ./internal/chaos -run horizon -seed 1 -seconds 20 -json
 //	go run ./internal/chaos -run all -instances 4 -seed 1 -seconds 60 -json
+//	go run ./internal/chaos -run points -json
 //	go run ./internal/chaos -run fan-in -producers 5 -events 50000 -skew 2s -delay 0..2s -seed 1 -json
 //
 // It starts servers of its own. It exits with 1 when something was lost, came twice
@@ -65,6 +66,7 @@ var scenarios = []scenario{
 	{"all", "processes, servers and links that fail in every way: what was promised is stored, and every read model is its fold", all},
 	{"failover", "instances are killed, and others stopped cleanly: how long it takes until somebody goes on with what they had", handOver},
 	{"zombie", "an owner is stopped inside its transaction for 15 s, another takes over: its write is refused", zombie},
+	{"points", "processes kill themselves at every named point between two steps: somebody goes on, and nothing is lost or done twice", sweep},
 	{"stall", "leases are given back while the link to the broker stalls: somebody works on each of them afterwards", stall},
 }
 

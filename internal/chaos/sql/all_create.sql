@@ -32,3 +32,13 @@ end $body$;
 
 create trigger chaos_leases after insert or update on weir.leases
     for each row execute function chaos_note_lease();
+
+-- What the handler of relayed events has done, in the order in which it did.
+create table chaos_handled (
+    number   bigint generated always as identity primary key,
+    event_id uuid not null,
+    stream   text not null,
+    version  bigint not null,
+    writer   text not null,
+    owner    uuid
+);
