@@ -255,7 +255,8 @@ func TestP5_RelayPublishesInTheOrderOfVersions(t *testing.T) {
 
 // TestP1_RelayDiesBetweenPublishAndCheckpoint, again and again: the log stream has each
 // event once all the same, since the broker knows their ids. (nats-server#7302: the
-// duplicate window is not refreshed; murmur#141: a duplicate is a success)
+// duplicate window is not refreshed; murmur#141: a duplicate is a success;
+// MassTransit#4990: marked as delivered before it was)
 func TestP1_RelayDiesBetweenPublishAndCheckpoint(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, testkit.NATS(t))

@@ -66,8 +66,8 @@ var restores = map[string]string{"whole": "jetstream", "messages": "jetstream/*/
 
 // TestP2_BrokerWentBack to an earlier copy of its files: it is noticed, processing goes on,
 // what is stored already is not stored again, and nothing is lost that is sent
-// afterwards. (nats-server#6611, nats-server#6124: a consumer that was ahead of
-// its stream gave out nothing)
+// afterwards. (nats-server#6611, nats-server#6124, nats-server#5412: a consumer that was
+// ahead of its stream gave out nothing; nats-server#7564: acknowledged and not on disk)
 func TestP2_BrokerWentBack(t *testing.T) {
 	for name, pattern := range restores {
 		for _, quiet := range []bool{true, false} {

@@ -242,6 +242,9 @@ func TestFailedFlushComesAgainTheSame(t *testing.T) {
 	})
 }
 
+// TestWindowsCloseInTimeAndNotBefore, whatever arrives: a window that is asked again and
+// again to wait for one more is closed by its age. (jasperfx#533, wolverine#3502: a
+// debounce timer that a trickle began anew each time)
 func TestWindowsCloseInTimeAndNotBefore(t *testing.T) {
 	check(t, func(t *rapid.T, w world, h history) {
 		for _, c := range h.successes() {
