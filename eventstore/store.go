@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -85,6 +86,8 @@ type Store struct {
 	existing existing
 	inline   inlines
 	names    *weir.Registry
+
+	qualified sync.Map // statements of other packages, by their text
 }
 
 // Open connects to the store and brings its schema up to date, unless the
@@ -276,7 +279,14 @@ func (s *Store) Types() *weir.Registry { return s.names }
 func (s *Store) Logger() *slog.Logger { return s.config.Logger }
 
 // Qualify replaces "weir." before a name by the quoted schema of this store.
-func (s *Store) Qualify(sql string) string { return qualify(sql, s.config.Schema) }
+func (s *Store) Qualify(sql string) string {
+	if known, ok := s.qualified.Load(sql); ok {
+		return known.(string)
+	}
+	fresh := qualify(sql, s.config.Schema)
+	s.qualified.Store(sql, fresh)
+	return fresh
+}
 
 // Counts says how much the store holds.
 type Counts struct {

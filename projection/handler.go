@@ -71,6 +71,8 @@ func (h Handler) begin(_ *job, items []item) step { return &handlerStep{h, items
 
 func (s *handlerStep) queueReads(*pgx.Batch) {}
 
+func (s *handlerStep) hooked() bool { return true } // its checkpoint is compared before the commit
+
 func (s *handlerStep) after(context.Context, pgx.Tx) error { return nil }
 
 func (s *handlerStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {

@@ -22,6 +22,9 @@ type job struct {
 	// from and upto are, for a stream that is caught up with beside the others,
 	// the first event that is not applied and the last that is its turn.
 	from, upto weir.Position
+	// newest is the highest order id that the worker applied before this batch, if it
+	// remembers one. An event below it may be late.
+	newest weir.ID
 	// plain leaves snapshots unwritten.
 	plain bool
 

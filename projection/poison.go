@@ -145,6 +145,8 @@ type parkStep struct {
 
 func (parkStep) queueReads(*pgx.Batch) {}
 
+func (parkStep) hooked() bool { return false }
+
 func (parkStep) after(context.Context, pgx.Tx) error { return nil }
 
 func (s parkStep) finish(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {

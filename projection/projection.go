@@ -36,6 +36,8 @@ type Projection interface {
 type step interface {
 	queueReads(b *pgx.Batch)
 	finish(ctx context.Context, tx pgx.Tx, writes *pgx.Batch) error
+	// hooked says that after has something to do before the commit.
+	hooked() bool
 	after(ctx context.Context, tx pgx.Tx) error
 }
 

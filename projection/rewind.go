@@ -137,7 +137,8 @@ func (s *viewStep[S]) rewind(ctx context.Context, q eventstore.Querier, keys []s
 	if len(keys) == 0 {
 		return nil
 	}
-	if err := s.loadSnapshots(ctx, q, keys); err != nil {
+	guessed := func(key string) bool { return s.shelf.late[key] == s.late(key) }
+	if err := s.loadSnapshots(ctx, q, slices.DeleteFunc(slices.Clone(keys), guessed)); err != nil {
 		return err
 	}
 	crash.At(crash.RewindRead)
@@ -157,20 +158,34 @@ func (s *viewStep[S]) rewind(ctx context.Context, q eventstore.Querier, keys []s
 
 // loadSnapshots reads what the rewinds of keys may begin with.
 func (s *viewStep[S]) loadSnapshots(ctx context.Context, q eventstore.Querier, keys []string) error {
-	if s.tables.shots == "" {
+	if s.tables.shots == "" || len(keys) == 0 {
 		return nil
+	}
+	var b pgx.Batch
+	s.queueSnapshots(&b, keys)
+	return q.SendBatch(ctx, &b).Close()
+}
+
+func (s *viewStep[S]) queueSnapshots(b *pgx.Batch, keys []string) {
+	if len(keys) == 0 {
+		return
 	}
 	late := make([]weir.ID, len(keys))
 	for i, key := range keys {
 		late[i] = s.late(key)
 	}
-	var b pgx.Batch
-	s.tables.queueSnapshots(&b, keys, late, s.view.Schema, &s.shelf)
-	return q.SendBatch(ctx, &b).Close()
+	s.shelf.read(s.tables, b, keys, late, s.view.Schema)
 }
 
-// late is the first of the items of a key.
-func (s *viewStep[S]) late(key string) weir.ID { return s.groups[key][0].Order() }
+// late is the lowest of the handled items of a key, zero when there is none.
+func (s *viewStep[S]) late(key string) (first weir.ID) {
+	for _, i := range s.groups[key] {
+		if order := i.Order(); i.handled && (first == weir.ID{} || order.Compare(first) < 0) {
+			first = order
+		}
+	}
+	return first
+}
 
 func (s *viewStep[S]) base(key string) snapshot {
 	return s.shelf.newest(key, below(s.late(key), s.view.Schema))

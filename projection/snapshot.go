@@ -107,30 +107,32 @@ var (
 // shelf are the snapshots of some keys, and what a batch does to them.
 type shelf struct {
 	there map[string][]snapshot // by key, oldest first; the state only of those that were asked for
+	late  map[string]weir.ID    // by key: the event that the state was asked for
 	write []snapshot
 	drop  []snapshot
 }
 
-// queueSnapshots reads what there is of keys. Of each key the state comes along of
-// the newest snapshot of this schema that sorts below its id in below; with no
-// below, of all.
-func (t tables) queueSnapshots(b *pgx.Batch, keys []string, below []weir.ID, schema int, into *shelf) {
-	var ids [][16]byte
-	for _, id := range below {
-		ids = append(ids, id)
+// read reads what there is of keys. Of each key the state comes along of the newest
+// snapshot of this schema that sorts below its id in late; with no late, of all.
+func (s *shelf) read(t tables, b *pgx.Batch, keys []string, late []weir.ID, schema int) {
+	if s.there == nil {
+		s.there, s.late = map[string][]snapshot{}, map[string]weir.ID{}
 	}
-	if into.there == nil {
-		into.there = map[string][]snapshot{}
+	var ids [][16]byte
+	for i, id := range late {
+		ids = append(ids, id)
+		s.late[keys[i]] = id
+		delete(s.there, keys[i])
 	}
 	b.Queue(t.sql(snapshotsSQL), keys, ids, schema).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var s snapshot
+			var one snapshot
 			var last [16]byte
-			if err := rows.Scan(&s.key, &last, &s.upto, &s.reached, &s.position, &s.schema, &s.fingerprint, &s.state); err != nil {
+			if err := rows.Scan(&one.key, &last, &one.upto, &one.reached, &one.position, &one.schema, &one.fingerprint, &one.state); err != nil {
 				return err
 			}
-			s.last = last
-			into.there[s.key] = append(into.there[s.key], s)
+			one.last = last
+			s.there[one.key] = append(s.there[one.key], one)
 		}
 		return rows.Err()
 	})
@@ -140,10 +142,13 @@ func (t tables) queueSnapshots(b *pgx.Batch, keys []string, below []weir.ID, sch
 func (t tables) snapshots(ctx context.Context, q eventstore.Querier, key string, schema int) ([]snapshot, error) {
 	var b pgx.Batch
 	var s shelf
-	t.queueSnapshots(&b, []string{key}, nil, schema, &s)
+	s.read(t, &b, []string{key}, nil, schema)
 	err := q.SendBatch(ctx, &b).Close()
 	return slices.DeleteFunc(s.there[key], func(s snapshot) bool { return s.schema != schema }), err
 }
+
+// knows reports whether the snapshots of a key were read.
+func (s *shelf) knows(key string) bool { return s.late[key] != weir.ID{} }
 
 // newest is the newest snapshot that holds, or none.
 func (s *shelf) newest(key string, holds func(snapshot) bool) (newest snapshot) {

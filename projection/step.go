@@ -95,6 +95,21 @@ func (s *viewStep[S]) keyOf(i item, value any) (key string, err error) {
 func (s *viewStep[S]) queueReads(b *pgx.Batch) {
 	s.queueEdition(b)
 	s.queueRows(b)
+	s.queueSnapshots(b, s.suspects())
+}
+
+// suspects are the keys with an event that is likely to be late, so that what its rewind
+// begins with can be read along with the rows. A wrong guess costs a read.
+func (s *viewStep[S]) suspects() (keys []string) {
+	if s.tables.shots == "" || s.view.Order != ByEventID || !s.view.Key.byStream() {
+		return nil
+	}
+	for _, key := range s.keys {
+		if late := s.late(key); late != (weir.ID{}) && late.Compare(s.job.newest) < 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // queueEdition holds the table to the end of the transaction, against a rebuild that
@@ -278,9 +293,7 @@ func (s *viewStep[S]) addSnapshots(ctx context.Context, q eventstore.Querier, sh
 		return nil
 	}
 	keys := slices.Collect(maps.Keys(shots))
-	var b pgx.Batch
-	s.tables.queueSnapshots(&b, keys, make([]weir.ID, len(keys)), s.view.Schema, &s.shelf)
-	if err := q.SendBatch(ctx, &b).Close(); err != nil {
+	if err := s.loadSnapshots(ctx, q, slices.DeleteFunc(keys, s.shelf.knows)); err != nil {
 		return err
 	}
 	for key, fresh := range shots {
@@ -327,10 +340,12 @@ func (c *rowColumns) arguments() []any {
 	return []any{c.keys, c.states, c.versions, c.lasts, c.positions, c.prints}
 }
 
+func (s *viewStep[S]) hooked() bool { return s.view.After != nil }
+
 // after calls the hook of the view for the events that are new to their rows. The
 // rows are written by then.
 func (s *viewStep[S]) after(ctx context.Context, tx pgx.Tx) error {
-	if s.view.After == nil {
+	if !s.hooked() {
 		return nil
 	}
 	for _, key := range s.keys {

@@ -42,7 +42,8 @@ type Worker struct {
 	markedA time.Time
 	noticed time.Time // when it was last looked for released streams
 	parked  map[weir.StreamID]bool
-	edition int64 // of the view's table; 0 is not known yet
+	edition int64   // of the view's table; 0 is not known yet
+	newest  weir.ID // the highest order id applied since resume
 	audit   audit
 	ahead   *ahead
 	besides *besides
@@ -186,7 +187,7 @@ func (w *Worker) resume(ctx context.Context) error {
 		}
 	}
 	w.marked, w.markedA = w.at, time.Now()
-	w.audit, w.ahead, w.edition = audit{}, nil, 0
+	w.audit, w.ahead, w.edition, w.newest = audit{}, nil, 0, weir.ID{}
 	w.besides.forget()
 	if err := w.resumeRewinds(ctx); err != nil {
 		return err
@@ -230,8 +231,18 @@ func (w *Worker) cycle(ctx context.Context) error {
 	}
 	w.audit.pass(passage{w.at, p.to, int64(len(p.items))})
 	w.at = p.to
+	w.remember(p.items)
 	w.report(nil)
 	return w.retry(ctx, w.look)
+}
+
+// remember keeps the highest order id.
+func (w *Worker) remember(items []item) {
+	for _, i := range items {
+		if order := i.Order(); order.Compare(w.newest) > 0 {
+			w.newest = order
+		}
+	}
 }
 
 // next is the horizon once it is above w.at, or w.at when there is something to do
@@ -297,7 +308,7 @@ func (w *Worker) shardOf(e weir.Event) weir.Shard {
 }
 
 func (w *Worker) job() *job {
-	return &job{decoder: decoderOf(w.Projection, w.Store), store: w.Store, edition: &w.edition, longest: cmp.Or(w.longest, longestRewind)}
+	return &job{decoder: decoderOf(w.Projection, w.Store), store: w.Store, edition: &w.edition, newest: w.newest, longest: cmp.Or(w.longest, longestRewind)}
 }
 
 // persist applies items and moves the checkpoint to to, in one transaction.
@@ -429,9 +440,12 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
 	j.queueCounts(&writes, w.Projection.ProjectionName(), shards[0])
 	w.queueBehind(&writes, j)
+	if !s.hooked() {
+		writes.Queue("commit")
+	}
 	limited, cancel = context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	if err := tx.SendBatch(limited, &writes).Close(); err != nil {
+	if err := tx.SendBatch(limited, &writes).Close(); err != nil || !s.hooked() {
 		return err
 	}
 	crash.At(crash.ApplyWritten)
@@ -443,8 +457,12 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 	return tx.Commit(limited)
 }
 
-// rollback does not depend on the context that was just cancelled.
+// rollback does not depend on the context that was just cancelled. It does nothing when
+// the transaction has ended.
 func rollback(ctx context.Context, tx pgx.Tx) {
+	if tx.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	tx.Rollback(ctx)
@@ -455,6 +473,7 @@ type noStep struct{}
 
 func (noStep) queueReads(*pgx.Batch)                            {}
 func (noStep) finish(context.Context, pgx.Tx, *pgx.Batch) error { return nil }
+func (noStep) hooked() bool                                     { return false }
 func (noStep) after(context.Context, pgx.Tx) error              { return nil }
 
 // mark moves the checkpoints of all shards to where the worker is.

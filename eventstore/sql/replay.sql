@@ -3,7 +3,7 @@
 -- if $5, of versions.
 select e.position, s.name, e.version, e.event_id, e.order_id, e.type,
        e.data, e.bytes, e.content_type, e.metadata, e.recorded_at, e.stream_id, e.shard
-  from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) with ordinality as r (name, first, last, upto, at)
+  from unnest((select $1::text[]), $2::bigint[], $3::bigint[], $4::bigint[]) with ordinality as r (name, first, last, upto, at)
  cross join lateral (select id, name from weir.streams where name = r.name limit 1) s
  cross join lateral (
        select * from weir.events

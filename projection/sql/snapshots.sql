@@ -6,5 +6,5 @@ select k.key, s.last, s.upto, s.reached, s.position, s.schema, s.fingerprint,
                             where key = k.key and schema = $3 and last < k.below
                             order by last desc limit 1)
             then s.state end
-  from unnest($1::text[], $2::uuid[]) as k (key, below)
+  from unnest((select $1::text[]), $2::uuid[]) as k (key, below)
  cross join lateral (select * from weir.snap_name where key = k.key order by last) s
