@@ -48,7 +48,7 @@ const (
 // something the error says so, and the finding too.
 func (s *Store) Doctor(ctx context.Context, c Checkup) ([]Finding, error) {
 	d := &doctor{Store: s, full: c.Full, patience: orDefault(c.Patience, 2*time.Second)}
-	if err := d.pool.QueryRow(ctx, d.sql.HorizonSettled, int64(0)).Scan(nil, &d.head); err != nil {
+	if err := d.pool.QueryRow(ctx, d.sql.Horizon, d.lock, int64(0)).Scan(nil, &d.head); err != nil {
 		return nil, fmt.Errorf("examine schema %q: %w", s.config.Schema, err)
 	}
 	var findings []Finding

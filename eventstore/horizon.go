@@ -185,15 +185,8 @@ func (s *Store) ReadHorizon(ctx context.Context) (at, head weir.Position, err er
 	case drawn < known:
 		return 0, 0, s.horizon.goBack(&WentBackError{known, drawn})
 	}
-	var below *int64
-	if err := s.pool.QueryRow(ctx, s.sql.HorizonFloor, s.lock, int64(drawn)).Scan(&below); err != nil {
+	if err := s.pool.QueryRow(ctx, s.sql.Horizon, s.lock, int64(drawn)).Scan(&at, &head); err != nil {
 		return 0, 0, fmt.Errorf("read what is in flight: %w", err)
-	}
-	if below != nil {
-		drawn -= weir.Position(*below)
-	}
-	if err := s.pool.QueryRow(ctx, s.sql.HorizonSettled, int64(drawn)).Scan(&at, &head); err != nil {
-		return 0, 0, fmt.Errorf("read what is settled: %w", err)
 	}
 	return s.horizon.set(at, head), head, nil
 }

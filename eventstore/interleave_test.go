@@ -26,7 +26,7 @@ type step struct {
 const (
 	writes     = "RIAC" // register, insert (which draws), advance, commit or roll back
 	writesLate = "IRAC" // registers when it has drawn already
-	reads      = "LFSP" // look at the last position drawn, at the floor, at what is settled; read the page
+	reads      = "LFP"  // look at the last position drawn, at the floor; read the page
 )
 
 // meet says whether the order of two steps can be told from what they see. A
@@ -39,7 +39,7 @@ func meet(a, b step) bool {
 	if a.actor > b.actor {
 		a, b = b, a
 	}
-	return slices.Contains([]string{"II", "RI", "IR", "IL", "RF", "CF", "CS", "CP"}, string([]byte{a.what, b.what}))
+	return slices.Contains([]string{"II", "RI", "IR", "IL", "RF", "CF", "CP"}, string([]byte{a.what, b.what}))
 }
 
 // isCanonical picks one of all interleavings that differ only in the order of
@@ -57,8 +57,8 @@ func isCanonical(steps []step) bool {
 	return true
 }
 
-// interleavings are the orders in which three programs can run: 34,650 for four
-// steps each, of which 312 can be told apart. A sample of the others stands for the
+// interleavings are the orders in which three programs can run: 11,550 for these,
+// of which 182 can be told apart. A sample of the others stands for the
 // claim that these cannot.
 func interleavings(programs [3]string) (all [][]step) {
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -91,7 +91,7 @@ func interleavings(programs [3]string) (all [][]step) {
 // so it would find one here.
 func TestP6_EveryInterleaving(t *testing.T) {
 	t.Parallel()
-	if got := len(interleavings([3]string{writes, writes, reads})); got < 312 {
+	if got := len(interleavings([3]string{writes, writes, reads})); got < 182 {
 		t.Fatalf("%d interleavings only", got)
 	}
 	for _, ends := range []string{"commit commit", "commit rollback", "rollback commit", "rollback rollback"} {

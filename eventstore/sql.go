@@ -18,7 +18,7 @@ type statements struct {
 	EnsureStreams, LockStreams, FindEvents                   string
 	Register, InsertEvents, AdvanceStreams                   string
 	HoldHeads, InsertHeld                                    string
-	HorizonHead, HorizonFloor, HorizonSettled                string
+	HorizonHead, Horizon                                     string
 	Page, Log, LogBackward, Stream, StreamBackward, Ranges   string
 	Replay, StreamsByID                                      string
 	Checkpoints, Checkpoint                                  string

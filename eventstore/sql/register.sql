@@ -1,7 +1,7 @@
 -- Register in flight, before the first position is drawn: a shared lock, held to
 -- the end of the transaction, whose key is the last position drawn so far. Every
 -- position this transaction draws is higher, so readers that stop at the lowest
--- such key never pass an event that is still to appear (see horizon_floor.sql).
+-- such key never pass an event that is still to appear (see horizon.sql).
 -- The setting is what the trigger on the table asks for. What is acknowledged must
 -- be durable, whatever the database's default is. All ends with the transaction.
 select pg_advisory_xact_lock_shared($1::int4,
