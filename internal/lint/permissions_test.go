@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/transport"
@@ -20,7 +21,7 @@ import (
 // address at which one of them logs in.
 func restricted(t *testing.T) (url func(user string) string) {
 	t.Helper()
-	for _, user := range []string{"PROVISION", "PRODUCER", "APP"} {
+	for _, user := range []string{"PROVISION", "PRODUCER", "APP", "SUBSCRIBER"} {
 		t.Setenv("WEIR_"+user+"_PASSWORD", "of-"+strings.ToLower(user))
 	}
 	options := natsOptions(t, filepath.Join(top, "deploy/nats-permissions.conf"))
@@ -63,7 +64,10 @@ func TestPermissionsAreEnough(t *testing.T) {
 		}
 	}
 
-	check("provision", as(ctx, t, url, "provision").Declare(ctx))
+	provision := as(ctx, t, url, "provision")
+	check("provision", provision.Declare(ctx))
+	_, err := provision.DeclareLog(ctx)
+	check("provision the log stream", err)
 	producer, app := as(ctx, t, url, "producer"), as(ctx, t, url, "app")
 	check("the app declares what is there", app.Declare(ctx))
 
@@ -79,8 +83,68 @@ func TestPermissionsAreEnough(t *testing.T) {
 	}))
 	check("the app acknowledges", <-received)
 	awaitDone(ctx, t, app)
-	_, err := app.Purge(ctx, 0)
+	_, err = app.Purge(ctx, 0)
 	check("the app purges", err)
+	relayAndSubscribe(ctx, t, url, app, fact)
+}
+
+// relayAndSubscribe: the app publishes what it has committed and another service handles
+// it, also where it wants some categories only.
+func relayAndSubscribe(ctx context.Context, t *testing.T, url func(string) string, app *transport.Conn, fact weir.Message) {
+	t.Helper()
+	subscriber := as(ctx, t, url, "subscriber")
+	if created, err := app.DeclareLog(ctx); created || err != nil {
+		t.Fatalf("the app finds the log stream as it was provisioned: %t, %v", !created, err)
+	}
+	for version, categories := range [][]string{nil, {"seat"}} {
+		event := weir.Event{Message: fact, Version: weir.Version(version + 1), Position: weir.Position(version + 1), Recorded: time.Now()}
+		event.ID = weir.NewID()
+		if err := app.PublishEvents(ctx, event); err != nil {
+			t.Fatalf("the app relays: %v", err)
+		}
+		handling, stop := context.WithCancel(ctx)
+		handled := make(chan error, 1)
+		err := subscriber.Subscribe(handling, transport.Subscription{Name: "books_billing", Categories: categories}, func(_ context.Context, d *transport.Delivery) error {
+			if d.Event.ID != event.ID {
+				return nil // its acknowledgement was on its way when the subscription began again
+			}
+			handled <- d.Err
+			stop()
+			return nil
+		})
+		stop()
+		if err != nil || len(handled) == 0 || <-handled != nil {
+			t.Fatalf("the subscriber handles an event, with categories %v: %v", categories, err)
+		}
+		awaitAcked(ctx, t, url, uint64(version+1))
+	}
+}
+
+// awaitAcked polls the broker until it has counted the acknowledgements of the subscriber.
+func awaitAcked(ctx context.Context, t *testing.T, url func(string) string, n uint64) {
+	t.Helper()
+	nc, err := nats.Connect(url("subscriber"), nats.CustomInboxPrefix("_INBOX_subscriber"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		consumer, err := js.Consumer(ctx, "WEIR_WEIR_LOG", "books_billing")
+		if err == nil && consumer.CachedInfo().AckFloor.Stream == n {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the acknowledgement of the subscriber never arrived: %v", err)
+		}
+	}
 }
 
 // awaitDone polls the broker until it has counted every acknowledgement.
@@ -107,16 +171,26 @@ func TestPermissionsAreTheLeast(t *testing.T) {
 	for user, subjects := range map[string][]string{
 		"provision": {
 			"weir.weir.ingest.0.seat.A1", "$JS.API.STREAM.DELETE.WEIR_WEIR_INGEST", "$JS.API.STREAM.PURGE.WEIR_WEIR_INGEST",
+			"weir.weir.log.0.seat.A1", "$JS.API.STREAM.DELETE.WEIR_WEIR_LOG", "$JS.API.CONSUMER.CREATE.WEIR_WEIR_LOG.x",
 			"$JS.API.STREAM.CREATE.OTHER", "$JS.API.CONSUMER.DELETE.WEIR_WEIR_INGEST.shard-0",
 		},
 		"producer": {
-			"weir.other.ingest.0.seat.A1", "$JS.API.STREAM.INFO.WEIR_WEIR_INGEST", "$JS.API.STREAM.MSG.GET.WEIR_WEIR_INGEST",
+			"weir.other.ingest.0.seat.A1", "weir.weir.log.0.seat.A1", "$JS.API.STREAM.INFO.WEIR_WEIR_LOG", "$JS.API.STREAM.INFO.WEIR_WEIR_INGEST", "$JS.API.STREAM.MSG.GET.WEIR_WEIR_INGEST",
 			"$JS.API.CONSUMER.MSG.NEXT.WEIR_WEIR_INGEST.shard-0", "$JS.ACK.WEIR_WEIR_INGEST.shard-0.1.1.1.1.0",
 		},
 		"app": {
 			"weir.other.ingest.0.seat.A1", "$JS.API.STREAM.DELETE.WEIR_WEIR_INGEST", "$JS.API.STREAM.UPDATE.WEIR_WEIR_INGEST",
 			"$JS.API.CONSUMER.CREATE.WEIR_WEIR_INGEST.x", "$JS.API.CONSUMER.DELETE.WEIR_WEIR_INGEST.shard-0",
 			"$JS.ACK.OTHER.shard-0.1.1.1.1.0",
+			"weir.other.log.0.seat.A1", "$JS.API.STREAM.CREATE.WEIR_WEIR_LOG", "$JS.API.STREAM.UPDATE.WEIR_WEIR_LOG",
+			"$JS.API.STREAM.DELETE.WEIR_WEIR_LOG", "$JS.API.STREAM.PURGE.WEIR_WEIR_LOG", "$JS.API.CONSUMER.CREATE.WEIR_WEIR_LOG.x",
+		},
+		"subscriber": {
+			"weir.weir.ingest.0.seat.A1", "weir.weir.log.0.seat.A1", "$JS.API.STREAM.INFO.WEIR_WEIR_INGEST",
+			"$JS.API.STREAM.CREATE.WEIR_WEIR_LOG", "$JS.API.STREAM.UPDATE.WEIR_WEIR_LOG", "$JS.API.STREAM.DELETE.WEIR_WEIR_LOG",
+			"$JS.API.STREAM.PURGE.WEIR_WEIR_LOG", "$JS.API.STREAM.MSG.GET.WEIR_WEIR_LOG", "$JS.API.DIRECT.GET.WEIR_WEIR_LOG",
+			"$JS.API.CONSUMER.CREATE.WEIR_WEIR_LOG.other", "$JS.API.CONSUMER.DELETE.WEIR_WEIR_LOG.books_billing",
+			"$JS.API.CONSUMER.MSG.NEXT.WEIR_WEIR_LOG.other", "$JS.API.CONSUMER.RESET.WEIR_WEIR_LOG.other", "$JS.ACK.WEIR_WEIR_LOG.other.1.1.1.1.0",
 		},
 	} {
 		nc, err := nats.Connect(url(user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -129,7 +203,7 @@ func TestPermissionsAreTheLeast(t *testing.T) {
 				t.Errorf("%s may publish to %s", user, subject)
 			}
 		}
-		for _, subject := range []string{"_INBOX.>", ">", "weir.weir.ingest.>"} {
+		for _, subject := range []string{"_INBOX.>", ">", "weir.weir.ingest.>", "weir.weir.log.>"} {
 			if _, err := nc.SubscribeSync(subject); err != nil {
 				t.Fatal(err)
 			}
