@@ -111,7 +111,7 @@ func (w *Worker) again(ctx context.Context, p passage) error {
 			return err
 		}
 		items := slices.DeleteFunc(decoderOf(w.Projection, w.Store).all(page), w.passesOver)
-		if shards := w.touched(items); len(shards) > 0 {
+		if shards := touched(items, w.shardOf); len(shards) > 0 {
 			j := w.job()
 			if err := w.transact(ctx, j, shards, p.to, anyway, w.Projection.begin(j, items)); err != nil {
 				return err

@@ -35,11 +35,7 @@ type Worker struct {
 	Rewinds int
 
 	// Owned by Run.
-	at      weir.Position                // everything at or below is applied
-	done    map[weir.Shard]weir.Position // what each shard had when Run began
-	doneTo  weir.Position                // the highest of these
-	marked  weir.Position                // the checkpoint of every shard is at least here
-	markedA time.Time
+	cursor
 	noticed time.Time // when it was last looked for released streams
 	parked  map[weir.StreamID]bool
 	edition int64   // of the view's table; 0 is not known yet
@@ -179,14 +175,7 @@ func (w *Worker) resume(ctx context.Context) error {
 	for _, p := range parked {
 		w.parked[p.Stream] = true
 	}
-	w.done, w.doneTo = done, 0
-	for i, shard := range w.shards() {
-		w.doneTo = max(w.doneTo, done[shard])
-		if i == 0 || done[shard] < w.at {
-			w.at = done[shard]
-		}
-	}
-	w.marked, w.markedA = w.at, time.Now()
+	w.cursor = newCursor(w.shards(), done, time.Now())
 	w.audit, w.ahead, w.edition, w.newest = audit{}, nil, 0, weir.ID{}
 	w.besides.forget()
 	if err := w.resumeRewinds(ctx); err != nil {
@@ -266,7 +255,7 @@ func (w *Worker) next(ctx context.Context) (weir.Position, error) {
 // due is when to do what is done at rest, if there is anything.
 func (w *Worker) due() (time.Time, bool) {
 	due, ok := w.audit.due(w.auditEvery())
-	if mark := w.markedA.Add(markEvery); w.marked != w.at && (!ok || mark.Before(due)) {
+	if mark, some := w.markDue(); some && (!ok || mark.Before(due)) {
 		due, ok = mark, true
 	}
 	if notice := w.noticed.Add(noticeEvery); len(w.parked) > 0 && (!ok || notice.Before(due)) {
@@ -297,7 +286,7 @@ func (w *Worker) unseen(items []item) []item {
 	if w.at >= w.doneTo {
 		return items
 	}
-	return slices.DeleteFunc(slices.Clone(items), func(i item) bool { return i.Position <= w.done[w.shardOf(i.Event)] })
+	return slices.DeleteFunc(slices.Clone(items), func(i item) bool { return w.has(w.shardOf(i.Event), i.Position) })
 }
 
 func (w *Worker) shardOf(e weir.Event) weir.Shard {
@@ -314,7 +303,7 @@ func (w *Worker) job() *job {
 // persist applies items and moves the checkpoint to to, in one transaction.
 // Without anything to apply the checkpoint moves later, with mark.
 func (w *Worker) persist(ctx context.Context, items []item, to weir.Position) error {
-	shards := w.touched(items)
+	shards := touched(items, w.shardOf)
 	if len(shards) == 0 {
 		return nil
 	}
@@ -368,25 +357,6 @@ func (w *Worker) committed(ctx context.Context, j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.progress.Counts = w.progress.Counts.Plus(j.count)
-}
-
-// touched are the shards with something to apply.
-func (w *Worker) touched(items []item) []weir.Shard {
-	set := map[weir.Shard]bool{}
-	var last weir.StreamID
-	for _, i := range items {
-		if !i.handled || i.Stream == last {
-			continue
-		}
-		last = i.Stream
-		set[w.shardOf(i.Event)] = true
-	}
-	var shards []weir.Shard
-	for shard := range set {
-		shards = append(shards, shard)
-	}
-	slices.Sort(shards)
-	return shards
 }
 
 // errMoved says that a checkpoint is further than this worker knows: an earlier
@@ -485,6 +455,6 @@ func (w *Worker) mark(ctx context.Context) error {
 		return err
 	}
 	crash.At(crash.CheckpointMoved)
-	w.marked, w.markedA = w.at, time.Now()
+	w.cursor.mark(time.Now())
 	return nil
 }
