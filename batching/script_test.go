@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,7 +17,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain draws a thousand worlds for each property, unless the command line says
+// otherwise: they cost a second.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "1000"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // script is a scenario as a line of text. In arrivals, "a12@40" is an item of
 // key a with number 12, its order and its size in bytes, sent 40 ms after the
