@@ -202,7 +202,13 @@ func rollBack(conn *pgxpool.Conn) {
 	}
 }
 
-const beginSQL, commitSQL = "begin isolation level read committed", "commit"
+const (
+	beginSQL  = "begin isolation level read committed"
+	commitSQL = "commit"
+	// limitIdleSQL is for transactions with more than one round trip: readers wait for
+	// whoever is in flight, and must not wait for a process that has been stopped.
+	limitIdleSQL = "set local idle_in_transaction_session_timeout = '4s'"
+)
 
 func (s *Store) transact(ctx context.Context, requests []*request, careful bool) error {
 	if len(s.inline.now()) > 0 {
@@ -217,7 +223,7 @@ func (s *Store) transact(ctx context.Context, requests []*request, careful bool)
 	w := &writer{s: s, requests: requests, careful: careful}
 	done, err := w.runAtOnce(ctx, conn)
 	if !done && err == nil {
-		err = w.run(ctx, conn, []string{beginSQL}, []string{commitSQL})
+		err = w.run(ctx, conn, []string{beginSQL, limitIdleSQL}, []string{commitSQL})
 	}
 	if err == nil {
 		crash.At(crash.AppendCommitted)

@@ -18,7 +18,8 @@ import (
 // never behind.
 type Inline interface {
 	// Fold is given the events that a transaction stores, in the order of their
-	// positions, once they are stored. When it fails, they are not.
+	// positions, once they are stored. When it fails, they are not. Everybody who
+	// reads the log waits for it; between two statements of its own it may take 4 s.
 	Fold(ctx context.Context, tx pgx.Tx, events []weir.Event) error
 }
 
@@ -87,7 +88,7 @@ func (i *inlines) fold(ctx context.Context, tx pgx.Tx, rows []row) error {
 func (s *Store) transactInline(ctx context.Context, requests []*request, careful bool) error {
 	w := &writer{s: s, requests: requests, careful: careful}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		if err := w.run(ctx, tx, nil, nil); err != nil {
+		if err := w.run(ctx, tx, []string{limitIdleSQL}, nil); err != nil {
 			return err
 		}
 		crash.At(crash.AppendInserted)
