@@ -101,9 +101,13 @@ func (a *App) checkNames() error {
 }
 
 func (a *App) storeConfig() eventstore.Config {
-	return eventstore.Config{URL: a.config.Postgres, Pool: a.config.Pool, Schema: a.config.Schema, Shards: a.config.Shards,
+	return eventstore.Config{URL: a.config.Postgres, Pool: a.config.Pool, Connections: a.connections(), Schema: a.config.Schema, Shards: a.config.Shards,
 		Types: a.types, MaxDataBytes: a.config.MaxDataBytes, ConnectTimeout: a.config.ConnectTimeout, Logger: a.config.Logger}
 }
+
+// connections are enough for all projections and handlers to be busy at once, and for
+// appends beside them.
+func (a *App) connections() int { return 16 + len(a.config.Projections) + len(a.config.Handlers) }
 
 func (a *App) brokerConfig() transport.Config {
 	return transport.Config{URL: a.config.NATS, Conn: a.config.Conn, Namespace: a.config.Namespace, Name: a.config.Name,

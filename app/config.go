@@ -19,7 +19,8 @@ type Config struct {
 	// PostgreSQL and the namespace in NATS unless these are given. Default
 	// "weir".
 	Name string
-	// Postgres and NATS are URLs.
+	// Postgres and NATS are URLs. The pool of Postgres has 16 connections, and one for
+	// each projection and handler, unless the URL sets pool_max_conns.
 	Postgres, NATS string
 	// Pool and Conn are used instead, and never closed by the app.
 	Pool *pgxpool.Pool

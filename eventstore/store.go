@@ -19,10 +19,12 @@ import (
 
 // Config says where a store is. Only URL or Pool must be given.
 type Config struct {
-	// URL is how to reach PostgreSQL, in any form that pgx takes. The pool is
-	// made with at least 16 connections, since idle ones cost little and a
-	// worker that waits for one costs latency.
+	// URL is how to reach PostgreSQL, in any form that pgx takes. Where it sets
+	// pool_max_conns, that holds.
 	URL string
+	// Connections is how many the pool of URL may have. Default 16, since idle
+	// ones cost little and a worker that waits for one costs latency.
+	Connections int
 	// Pool is used instead of URL, and never closed by the store.
 	Pool *pgxpool.Pool
 	// Schema is where the tables live. Default "weir". Any name will do.
@@ -50,6 +52,8 @@ type Config struct {
 	// Logger is told what an operator should know. Default slog.Default.
 	Logger *slog.Logger
 }
+
+const defaultConnections = 16
 
 func (c Config) withDefaults() Config {
 	c.Schema = orDefault(c.Schema, "weir")
@@ -144,7 +148,9 @@ func prepare(config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	pc.MaxConns = max(pc.MaxConns, 16)
+	if !strings.Contains(config.URL, "pool_max_conns") {
+		pc.MaxConns = max(pc.MaxConns, int32(orDefault(config.Connections, defaultConnections)))
+	}
 	pc.ConnConfig.ConnectTimeout = orDefault(pc.ConnConfig.ConnectTimeout, min(5*time.Second, s.config.ConnectTimeout/2))
 	pc.PingTimeout = time.Second
 	if asksNobody(pc.ConnConfig.DefaultQueryExecMode) {
