@@ -25,7 +25,8 @@ type Config struct {
 	// Pool and Conn are used instead, and never closed by the app.
 	Pool *pgxpool.Pool
 	Conn *nats.Conn
-	// Schema and Namespace default to Name.
+	// Schema and Namespace default to Name. All that run on one schema must have the
+	// same name, types and projections: whoever holds a shard does all its work.
 	Schema, Namespace string
 
 	// Types names the application's messages.

@@ -131,22 +131,27 @@ func (d *doctor) checkDeadLetters(ctx context.Context) (f Finding, err error) {
 	return f, err
 }
 
-// checkInstances tells who runs.
+// checkInstances tells who runs, and whether they are one service.
 func (d *doctor) checkInstances(ctx context.Context) (f Finding, err error) {
 	var id [16]byte
 	var name string
 	var started time.Time
 	var silent float64
 	var leases, alive, gone int
+	names := map[string]bool{}
 	err = d.each(ctx, d.sql.DoctorInstances, []any{1000}, []any{&id, &name, &started, &silent, &leases}, func() {
 		if silent < Stale.Seconds() {
 			alive++
+			names[name] = true
 			f.add("%s %s, since %s, %d leases", name, weir.ID(id), started.UTC().Format(time.RFC3339), leases)
 			return
 		}
 		gone++
 	})
 	f.Found = fmt.Sprintf("%d alive, %d ended without a word in the last day or so", alive, gone)
+	if len(names) > 1 {
+		f.Todo = "services of different names share this schema, but not its work: give each a schema of its own, or all one name"
+	}
 	return f, err
 }
 

@@ -273,6 +273,10 @@ func TestDoctorTellsWhoLives(t *testing.T) {
 		!strings.HasPrefix(f.Details[0], "boxoffice "+alive.ID().String()) || !strings.HasSuffix(f.Details[0], "3 leases") {
 		t.Errorf("%+v", f)
 	}
+	join(t, s, "kitchen")
+	if f := examined(t, s, impatient)["instances"]; f.OK || !strings.Contains(f.Todo, "a schema of its own") {
+		t.Errorf("with two services on one schema: %+v", f)
+	}
 }
 
 // TestDoctorKeepsSecrets of the statements of others.
