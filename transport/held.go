@@ -26,12 +26,20 @@ type held struct {
 	acked   [2]map[uint64]int64  // by sequence, when it was stored: since the last tick, and before
 	stretch context.Context      // of unbroken connection to the stream that we know
 	left    bool                 // Receive has returned
-	voided  bool                 // what was delivered is not what the broker holds
+	voided  bool                 // what was delivered is not ours to ack
 	done    chan struct{}
+	forget  func() bool // follows no lease any more
 }
 
 func newHeld(c *Conn) *held {
 	return &held{nats: c.nats, by: map[uint64]*Delivery{}, acked: [2]map[uint64]int64{{}, {}}, done: make(chan struct{})}
+}
+
+// follow voids everything when lease ends.
+func (h *held) follow(lease context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget = context.AfterFunc(lease, h.void)
 }
 
 // begin says for how long acks may be sent.
@@ -123,7 +131,7 @@ func (h *held) leave() {
 }
 
 // void forgets everything: what the broker has under these sequences is not what
-// was delivered, and must not be acked.
+// was delivered, or is for the next owner, and must not be acked.
 func (h *held) void() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,6 +153,7 @@ func (h *held) finish() {
 	case <-h.done:
 	default:
 		close(h.done)
+		h.forget()
 	}
 }
 

@@ -19,11 +19,15 @@ import (
 )
 
 const (
-	// pullExpires is how long the broker holds a request that it cannot fill.
-	pullExpires = 30 * time.Second
-	// heartbeat is how often the broker says that it still holds a request;
-	// after two and a half without one the session is begun anew.
-	heartbeat = 5 * time.Second
+	// pullExpires is how long the broker holds a request that it cannot fill: also
+	// one of an owner that was stopped, whose messages nobody would see before
+	// AckWait is over. So it is shorter than any lease lives without its owner. The
+	// end of each request is also the sign that the broker is there.
+	pullExpires = 2 * time.Second
+	// silence is how long nothing may come before the session is begun anew.
+	silence = 5 * pullExpires
+	// strangersWait is how often to look whether the requests of others are over.
+	strangersWait = 50 * time.Millisecond
 	// apiWait is how long an answer of the broker's API may take.
 	apiWait = 5 * time.Second
 	// pullBytes is how much one shard may have in the client's hands, in bytes,
@@ -109,29 +113,41 @@ type receiver struct {
 // until then the broker is kept from giving it out again. A message may come
 // twice.
 //
-// It first resets the consumer to its ack floor, and does so again after a lost
-// connection: what an earlier owner or the broken connection left un-acked comes
-// at once and in order. What this call has already delivered is not delivered
-// again.
+// It first waits, some two seconds at most, until the broker has no open request of
+// an earlier owner, who may be stopped or cut off, and then resets the consumer to its
+// ack floor; and does so again after a lost connection, and when something was given
+// to somebody else meanwhile: what others or the broken connection left un-acked comes
+// at once and in order. What this call has already delivered is not delivered again.
 //
 // A *GoneError says that the stream or consumer was deleted or replaced: Declare
 // and call again. A connection that is lost is waited for.
 func (c *Conn) Receive(ctx context.Context, shard weir.Shard, deliver func(*Delivery)) error {
+	return c.ReceiveWhile(ctx, c.life, shard, deliver)
+}
+
+// ReceiveWhile is Receive for the time of a lease on the shard. When lease ends,
+// whatever was delivered and not acked is given back, also after ReceiveWhile has
+// returned: it is extended no longer, its acks are not sent, and it comes to whoever
+// receives the shard next.
+func (c *Conn) ReceiveWhile(ctx, lease context.Context, shard weir.Shard, deliver func(*Delivery)) error {
 	if shard < 0 || int(shard) >= c.config.Shards {
 		return fmt.Errorf("receive shard %d: there are %d", shard, c.config.Shards)
 	}
-	return c.receive(ctx, source{c.names, c.names.consumer(shard), fmt.Sprint("shard ", shard), func(m *nats.Msg, d *Delivery) {
+	return c.receive(ctx, lease, source{c.names, c.names.consumer(shard), fmt.Sprint("shard ", shard), func(m *nats.Msg, d *Delivery) {
 		d.Shard = shard
 		c.readMessage(m, d)
 	}}, deliver)
 }
 
-func (c *Conn) receive(ctx context.Context, from source, deliver func(*Delivery)) error {
+func (c *Conn) receive(ctx, lease context.Context, from source, deliver func(*Delivery)) error {
 	r := &receiver{source: from, conn: c, deliver: deliver, held: newHeld(c), denied: make(chan error, 1)}
+	ctx, cancel := both(ctx, lease)
+	defer cancel()
 	if err := c.enter(r); err != nil {
 		return err
 	}
 	defer c.leave(r)
+	r.held.follow(lease)
 	return r.run(ctx)
 }
 
@@ -247,18 +263,17 @@ func (r *receiver) awaitConnection(stretch context.Context) error {
 // reset takes the consumer back to its ack floor, so that everything un-acked
 // comes again in order, once it is sure that the stream is the one we knew.
 func (r *receiver) reset(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, apiWait)
+	ctx, cancel := context.WithTimeout(ctx, pullExpires+apiWait)
 	defer cancel()
+	given, err := r.awaitStrangers(ctx)
+	if err != nil {
+		return err
+	}
 	last, err := r.recognise(ctx)
 	if err != nil {
 		return err
 	}
-	// To reset a consumer that is not there would only time out.
-	consumer, err := r.conn.js.Consumer(ctx, r.names.stream(), r.consumer)
-	if err != nil {
-		return r.trouble(err)
-	}
-	r.before = min(consumer.CachedInfo().Delivered.Stream, last)
+	r.before = min(given, last)
 	info, err := r.conn.js.ResetConsumer(ctx, r.names.stream(), r.consumer)
 	if err != nil {
 		return r.trouble(err)
@@ -267,6 +282,26 @@ func (r *receiver) reset(ctx context.Context) error {
 		return r.rewind(ctx, info.ResetSeq, last)
 	}
 	return nil
+}
+
+// awaitStrangers waits until the broker has no open request for the consumer, as long
+// as one lives at most, and returns the last sequence that was given out. A request
+// whose client has gone or unsubscribed is none: only that of an earlier owner that
+// was stopped, is cut off, or does not know yet that it is one. What the broker gives
+// it meanwhile comes to us with the reset.
+//
+// It also finds a consumer that is not there, which to reset would only time out.
+func (r *receiver) awaitStrangers(ctx context.Context) (given uint64, err error) {
+	for began := time.Now(); ; pause(ctx, strangersWait) {
+		consumer, err := r.conn.js.Consumer(ctx, r.names.stream(), r.consumer)
+		if err != nil {
+			return 0, r.trouble(err)
+		}
+		info := consumer.CachedInfo()
+		if info.NumWaiting == 0 || time.Since(began) > pullExpires {
+			return info.Delivered.Stream, nil
+		}
+	}
 }
 
 // recognise makes sure that the stream is not another one, nor an earlier state
@@ -338,6 +373,11 @@ type session struct {
 	closed   chan struct{} // when the subscription calls back no more
 	seen     atomic.Int64  // when something arrived last, unix nanoseconds
 
+	// What the broker gives out is numbered from 1 after a reset. A number that does
+	// not come to us went to somebody else.
+	came  atomic.Uint64 // the last number that came
+	given atomic.Uint64 // the last number there was, as the broker says
+
 	// Owned by run.
 	asked int // messages asked for and not delivered
 }
@@ -345,7 +385,7 @@ type session struct {
 // arrival is a delivery, or what the broker says about a request.
 type arrival struct {
 	delivery *Delivery
-	err      error // ends the session
+	err      error // ends the session, after the delivery
 	unfilled int   // messages asked for that do not come
 }
 
@@ -363,7 +403,7 @@ func (s *session) run(ctx, stretch context.Context) (err error) {
 
 // receive delivers until ctx ends or the session is broken.
 func (s *session) receive(ctx, stretch context.Context) error {
-	tick := time.NewTicker(heartbeat)
+	tick := time.NewTicker(pullExpires)
 	defer tick.Stop()
 	for {
 		if err := s.pull(); err != nil {
@@ -375,7 +415,7 @@ func (s *session) receive(ctx, stretch context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			if err := s.checkSilence(); err != nil {
+			if err := errors.Join(s.checkSilence(), s.checkStrays()); err != nil {
 				return err
 			}
 		case err := <-s.denied:
@@ -389,18 +429,33 @@ func (s *session) receive(ctx, stretch context.Context) error {
 	}
 }
 
-// checkSilence ends the session when heartbeats are missing, or at once where the
-// broker has said why.
+// checkSilence ends the session when nothing comes, not even the end of a request, or
+// at once where the broker has said why.
 func (s *session) checkSilence() error {
-	silence := time.Since(time.Unix(0, s.seen.Load()))
-	if len(s.arrivals) > 0 || silence < heartbeat*9/10 {
+	quiet := time.Since(time.Unix(0, s.seen.Load()))
+	if len(s.arrivals) > 0 || quiet < pullExpires*3/2 {
 		return nil
 	}
-	if err := s.forbidden(); err != nil || silence < heartbeat*5/2 {
+	if err := s.forbidden(); err != nil || quiet < silence {
 		return err
 	}
 	s.conn.revive()
 	return &sessionError{"the broker is silent"}
+}
+
+var errStray = &sessionError{"somebody else was given messages"}
+
+// checkStrays ends the session when something was given out before the last check and
+// has not come by now: it went to somebody else, and comes to us with the next reset.
+// Then it asks for the next check.
+func (s *session) checkStrays() error {
+	if s.given.Load() > s.came.Load() {
+		return errStray
+	}
+	if err := s.conn.nats.PublishRequest(s.api("INFO"), s.sub.Subject, nil); err != nil {
+		return &sessionError{err.Error()}
+	}
+	return nil
 }
 
 // pull asks for more when half of what was asked for has been delivered. Small
@@ -411,8 +466,7 @@ func (s *session) pull() error {
 		return nil
 	}
 	request, err := json.Marshal(map[string]any{
-		"batch": most - s.asked, "expires": pullExpires, "idle_heartbeat": heartbeat,
-		"max_bytes": max(pullBytes, 2*s.conn.nats.MaxPayload()),
+		"batch": most - s.asked, "expires": pullExpires, "max_bytes": max(pullBytes, 2*s.conn.nats.MaxPayload()),
 	})
 	if err != nil {
 		return err
@@ -427,13 +481,12 @@ func (s *session) pull() error {
 
 // take handles one arrival in the goroutine of the caller.
 func (s *session) take(a arrival) error {
-	s.heard = s.heard || a.err == nil
+	s.heard = s.heard || a.err == nil || a.delivery != nil
 	if a.delivery != nil {
 		s.asked--
 		s.highest = max(s.highest, a.delivery.Sequence)
 		crash.At(crash.ReceiveArrived)
 		s.receiver.deliver(a.delivery)
-		return nil
 	}
 	s.asked = max(0, s.asked-a.unfilled)
 	return a.err
@@ -476,24 +529,41 @@ func (s *session) rest() {
 // arrive is called by the client for everything the broker sends. It does not
 // block: there is room for all that was asked for.
 func (s *session) arrive(m *nats.Msg) {
+	if m.Reply == "" && len(m.Data) > 0 {
+		s.arriveInfo(m)
+		return
+	}
 	s.seen.Store(time.Now().UnixNano())
 	if len(m.Data) == 0 && m.Header.Get("Status") != "" && m.Reply == "" {
 		s.arriveStatus(m)
 		return
 	}
-	d, err := s.read(m)
+	d, number, err := s.read(m)
 	if err != nil {
 		s.arrivals <- arrival{err: &sessionError{err.Error()}}
 		return
+	}
+	var stray error
+	if last := s.came.Swap(number); number != last+1 {
+		stray = errStray
 	}
 	known, err := s.held.add(d)
 	switch {
 	case err != nil:
 		s.arrivals <- arrival{err: s.gone("was replaced unseen", err)}
 	case known:
-		s.arrivals <- arrival{unfilled: 1}
+		s.arrivals <- arrival{unfilled: 1, err: stray}
 	default:
-		s.arrivals <- arrival{delivery: d}
+		s.arrivals <- arrival{delivery: d, err: stray}
+	}
+}
+
+// arriveInfo notes how much the broker has given out. An answer without it says
+// nothing: what is wrong is noticed elsewhere.
+func (s *session) arriveInfo(m *nats.Msg) {
+	var info jetstream.ConsumerInfo
+	if json.Unmarshal(m.Data, &info) == nil {
+		s.given.Store(info.Delivered.Consumer)
 	}
 }
 
@@ -502,7 +572,6 @@ func (s *session) arriveStatus(m *nats.Msg) {
 	code, text := m.Header.Get("Status"), m.Header.Get("Description")
 	unfilled, _ := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 	switch {
-	case code == "100": // heartbeat
 	case code == "408", code == "409" && unfilled > 0, text == "Batch Completed": // it ended, as requests do
 		s.arrivals <- arrival{unfilled: unfilled}
 	case code == "409" && strings.Contains(strings.ToLower(text), "deleted"):
@@ -514,13 +583,13 @@ func (s *session) arriveStatus(m *nats.Msg) {
 	}
 }
 
-// read makes a Delivery of what the broker sent.
-func (s *session) read(m *nats.Msg) (*Delivery, error) {
+// read makes a Delivery of what the broker sent, and returns its number.
+func (s *session) read(m *nats.Msg) (d *Delivery, number uint64, err error) {
 	about, err := m.Metadata()
 	if err != nil {
-		return nil, fmt.Errorf("a message without acknowledgement subject on %q", m.Subject)
+		return nil, 0, fmt.Errorf("a message without acknowledgement subject on %q", m.Subject)
 	}
-	d := &Delivery{
+	d = &Delivery{
 		Subject:     m.Subject,
 		Header:      m.Header,
 		Data:        m.Data,
@@ -532,7 +601,7 @@ func (s *session) read(m *nats.Msg) (*Delivery, error) {
 		touched:     time.Now(),
 	}
 	s.source.read(m, d)
-	return d, nil
+	return d, about.Sequence.Consumer, nil
 }
 
 func (c *Conn) readMessage(m *nats.Msg, d *Delivery) {

@@ -122,7 +122,7 @@ func (c *Conn) attend(ctx context.Context, s Subscription, handle func(context.C
 	defer desk.close()
 	defer workers.Wait()
 	defer stop()
-	return c.receive(ctx, source{n, s.Name, "subscription " + s.Name, n.readEvent}, func(d *Delivery) { desk.take(ctx, d) })
+	return c.receive(ctx, c.life, source{n, s.Name, "subscription " + s.Name, n.readEvent}, func(d *Delivery) { desk.take(ctx, d) })
 }
 
 // declareSubscription makes sure of the consumer, and finds out how the service whose
