@@ -415,7 +415,7 @@ func (s *session) receive(ctx, stretch context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			if err := errors.Join(s.checkSilence(), s.checkStrays()); err != nil {
+			if err := s.check(); err != nil {
 				return err
 			}
 		case err := <-s.denied:
@@ -427,6 +427,14 @@ func (s *session) receive(ctx, stretch context.Context) error {
 			return &sessionError{"connection lost"}
 		}
 	}
+}
+
+// check is what is looked at from time to time.
+func (s *session) check() error {
+	if err := s.checkSilence(); err != nil {
+		return err
+	}
+	return s.checkStrays()
 }
 
 // checkSilence ends the session when nothing comes, not even the end of a request, or
@@ -558,13 +566,18 @@ func (s *session) arrive(m *nats.Msg) {
 	}
 }
 
-// arriveInfo notes how much the broker has given out. An answer without it says
-// nothing: what is wrong is noticed elsewhere.
+// arriveInfo notes how much the broker has given out. When it does not say so, the
+// next session finds out why.
 func (s *session) arriveInfo(m *nats.Msg) {
-	var info jetstream.ConsumerInfo
-	if json.Unmarshal(m.Data, &info) == nil {
-		s.given.Store(info.Delivered.Consumer)
+	var answer struct {
+		jetstream.ConsumerInfo
+		Error *jetstream.APIError `json:"error"`
 	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Error != nil {
+		s.arrivals <- arrival{err: &sessionError{"the broker does not know the consumer"}}
+		return
+	}
+	s.given.Store(answer.Delivered.Consumer)
 }
 
 // arriveStatus handles what the broker says about a request.
