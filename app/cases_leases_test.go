@@ -403,6 +403,42 @@ func TestP7_WhatWasInHandGoesToTheNextOwner(t *testing.T) {
 	c.check(t, b)
 }
 
+// TestP7_WithoutADatabaseNothingIsKept: an owner that hears nothing of the database drops
+// what its windows hold, whatever hangs in it; the next owner stores it within seconds,
+// and the old one does not when it is well again.
+func TestP7_WithoutADatabaseNothingIsKept(t *testing.T) {
+	t.Parallel()
+	config := service(t)
+	slow := config
+	slow.Inbox = batching.Fixed(batching.Window{Quiet: time.Minute, MaxAge: time.Minute, MaxItems: 1000})
+	config.Inbox = soon
+	a := launch(t, slow)
+	b, outside := open(t, config), outsider(t, config)
+	begin(t, b)
+	balanced(t, 1, a.App, b)
+	c := newCrowd(t, b, 300, 60)
+	if err := c.send(testkit.Context(t), b); err != nil {
+		t.Fatal(err)
+	}
+	var unacked int
+	testkit.Await(t, 5*time.Second, "one has stored what it has, the other waits", func() bool {
+		var waiting int
+		waiting, unacked = outside.state(t)
+		stored := query[int](t, b, "select count(*) from weir.events")
+		return waiting == 0 && unacked > 50 && stored+unacked >= 300
+	})
+	a.brake.hold()
+	began := time.Now()
+	settle(t, b, 10*time.Second)
+	t.Logf("%d messages in hand were stored %s after the database was away", unacked, time.Since(began).Round(time.Millisecond))
+	c.check(t, b)
+	a.brake.release()
+	balanced(t, 1, a.App, b)
+	if s := a.Stats(); s.Stored+s.Duplicates > 0 {
+		t.Errorf("the old owner stored %d later", s.Stored+s.Duplicates)
+	}
+}
+
 // TestP5_OneOrderForEachStreamThroughRebalances: instances come, leave and die while
 // facts arrive; a handler is given the events of each stream in the order of their
 // versions, once, whoever runs it. (eventhorizon#31, #47, #106: out of order per

@@ -36,6 +36,9 @@ type hand struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	scope map[unit]int64 // what it works on
+
+	// abandon has one that ingests forget what it has received and not stored.
+	abandon context.CancelFunc
 }
 
 func newCrew(r *run) *crew {
@@ -72,7 +75,7 @@ func (c *crew) rest(d time.Duration) {
 // begin starts a hand. It stops gracefully with the app, or when it is told to.
 func (c *crew) begin(name string, scope map[unit]int64, act func(ctx context.Context) error) *hand {
 	ctx, cancel := context.WithCancel(c.r.soft)
-	p := &hand{name: name, stop: cancel, ended: make(chan struct{}), scope: scope}
+	p := &hand{name: name, stop: cancel, ended: make(chan struct{}), scope: scope, abandon: func() {}}
 	go func() {
 		defer close(p.ended)
 		defer context.AfterFunc(c.r.hard, cancel)()
@@ -100,7 +103,7 @@ func (p *hand) hasEnded() bool {
 }
 
 // lose ends the work on leases that are not ours any more: somebody took them while we
-// were silent, or a person gave them away.
+// were silent, or may at any moment, or a person gave them away.
 func (c *crew) lose(mine map[unit]int64) {
 	before := len(c.held)
 	maps.DeleteFunc(c.held, func(u unit, epoch int64) bool { return mine[u] != epoch })
@@ -108,6 +111,18 @@ func (c *crew) lose(mine map[unit]int64) {
 		c.r.config.Logger.Warn("another instance took over", "leases", lost)
 	}
 	c.arrange()
+	c.abandonLate()
+}
+
+// abandonLate has those forget what they have that were told to end and have not: their
+// leases are others' from now on. A stop of the app has more patience.
+func (c *crew) abandonLate() {
+	if c.r.soft.Err() != nil {
+		return
+	}
+	for _, p := range c.late {
+		p.abandon()
+	}
 }
 
 // unknown are leases that are ours and that nobody works on: their taking was committed,
@@ -131,6 +146,7 @@ func (c *crew) gain(taken map[unit]int64) {
 func (c *crew) leave(u unit) {
 	delete(c.held, u)
 	c.arrange()
+	c.abandonLate()
 }
 
 // arrange makes the hands fit what is held. All that have to end are told so at once, and
@@ -161,10 +177,10 @@ func (c *crew) isLate(name string) bool {
 }
 
 // dismiss tells those to end that work on what is not held any more, and workers whose
-// shards have changed.
+// shards have changed. Whoever has ended by itself makes room for another.
 func (c *crew) dismiss(wanted map[string]map[unit]int64) (ending []*hand) {
 	for shard, p := range c.ingests {
-		if _, held := c.held[unit{shardScope, shard}]; !held {
+		if _, held := c.held[unit{shardScope, shard}]; !held || p.hasEnded() {
 			ending = append(ending, p)
 			delete(c.ingests, shard)
 		}
@@ -240,7 +256,7 @@ func scopeOf(p projection.Projection) string {
 func (c *crew) fill(wanted map[string]map[unit]int64) {
 	for u := range c.held {
 		if u.scope == shardScope && c.ingests[u.shard] == nil {
-			c.ingests[u.shard] = c.begin("", nil, func(ctx context.Context) error { return c.r.ingest(ctx, u.shard) })
+			c.ingests[u.shard] = c.ingest(u.shard)
 			crash.At(crash.LeaseBegun)
 		}
 	}
@@ -256,6 +272,18 @@ func (c *crew) fill(wanted map[string]map[unit]int64) {
 			return c.begin(h.Name, scope, func(ctx context.Context) error { return c.r.handle(ctx, h) })
 		})
 	}
+}
+
+// ingest begins to store the facts of a shard.
+func (c *crew) ingest(shard weir.Shard) *hand {
+	lease, abandon := context.WithCancel(c.r.hard)
+	go c.r.limit(lease, abandon)
+	p := c.begin("", nil, func(ctx context.Context) error {
+		defer abandon()
+		return c.r.ingest(ctx, lease, shard)
+	})
+	p.abandon = abandon
+	return p
 }
 
 // employ begins the worker of a name if there is none and something for it to do.

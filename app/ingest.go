@@ -26,14 +26,14 @@ type counts struct {
 // openItems is how many messages all windows of an app hold together.
 const openItems = 50_000
 
-// ingest stores the facts of a shard until soft ends. When the broker lost the
-// stream or the consumer, they are declared again.
-func (r *run) ingest(soft context.Context, shard weir.Shard) error {
+// ingest stores the facts of a shard until soft ends, or the lease on it. When the
+// broker lost the stream or the consumer, they are declared again.
+func (r *run) ingest(soft, lease context.Context, shard weir.Shard) error {
 	wait := backoff.NewExponentialBackOff()
 	for {
 		began := time.Now()
-		err := r.ingestOnce(soft, shard)
-		if soft.Err() != nil || r.hard.Err() != nil {
+		err := r.ingestOnce(soft, lease, shard)
+		if soft.Err() != nil || lease.Err() != nil {
 			return nil
 		}
 		r.config.Logger.Warn("receiving stopped, starting again", "shard", shard, "error", err)
@@ -66,23 +66,23 @@ func (r *run) declare(ctx context.Context, since time.Time) error {
 }
 
 // ingestOnce receives, gathers and stores until soft ends, then flushes what it
-// has. Until a message is stored it is not acknowledged.
-func (r *run) ingestOnce(soft context.Context, shard weir.Shard) error {
+// has. Until a message is stored it is not acknowledged. When the lease ends, what it
+// has is for the next owner.
+func (r *run) ingestOnce(soft, lease context.Context, shard weir.Shard) error {
 	deliveries := make(chan *transport.Delivery, 256)
 	var g errgroup.Group
 	g.Go(func() error {
 		defer close(deliveries)
-		return r.broker.Receive(soft, shard, func(d *transport.Delivery) {
+		return r.broker.ReceiveWhile(soft, lease, shard, func(d *transport.Delivery) {
 			select {
 			case deliveries <- d:
 				crash.At(crash.WindowJoined)
-			case <-r.hard.Done():
-				d.Release()
+			case <-lease.Done():
 			}
 		})
 	})
 	g.Go(func() error {
-		return r.collector(shard).Collect(r.hard, deliveries)
+		return r.collector(shard).Collect(lease, deliveries)
 	})
 	return g.Wait()
 }

@@ -214,22 +214,37 @@ func (l *load) checkViews(t *testing.T, a *app.App, streams map[weir.StreamID][]
 	}
 }
 
-// longestGap is how long nothing at all was stored between the first event and the
-// last, in buckets of 200 ms, and how much was stored.
+// longestGap is how long nothing at all was stored between two events that follow each
+// other, and how much was stored.
 func longestGap(t *testing.T, a *app.App) (gap time.Duration, events int) {
 	t.Helper()
-	const bucket = 200 * time.Millisecond
-	var buckets []int64
+	times := recorded(t, a)
+	return widest(times), len(times)
+}
+
+// recorded are the times at which events were stored, in order.
+func recorded(t *testing.T, a *app.App) (times []time.Time) {
+	t.Helper()
 	for e, err := range a.Store.Log(testkit.Context(t), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events++
-		buckets = append(buckets, e.Recorded.UnixMilli()/bucket.Milliseconds())
+		times = append(times, e.Recorded)
 	}
-	slices.Sort(buckets)
-	for i := 1; i < len(buckets); i++ {
-		gap = max(gap, time.Duration(buckets[i]-buckets[i-1]-1)*bucket)
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}
+
+// widest is the longest time between two that follow each other.
+func widest(times []time.Time) (gap time.Duration) {
+	for i := 1; i < len(times); i++ {
+		gap = max(gap, times[i].Sub(times[i-1]))
 	}
-	return gap, events
+	return gap
+}
+
+// split are the times until a moment, and those since.
+func split(times []time.Time, at time.Time) (before, after []time.Time) {
+	n, _ := slices.BinarySearchFunc(times, at, time.Time.Compare)
+	return times[:n], times[n:]
 }

@@ -82,7 +82,7 @@ func (r *run) own(alive <-chan struct{}) error {
 
 // step is one look and what follows from it.
 func (r *run) step(c *crew, b *balance) (moved bool, err error) {
-	ctx, cancel := context.WithTimeout(r.soft, 5*time.Second)
+	ctx, cancel := context.WithTimeout(r.soft, max(r.silentIn(), time.Second))
 	defer cancel()
 	look, err := r.instance.Look(ctx, r.scopes())
 	if err != nil && r.isSilent() {
@@ -147,8 +147,21 @@ func (r *run) take(ctx context.Context, units []unit) (map[unit]int64, error) {
 // isSilent reports that the others have heard nothing of this instance for nearly as long
 // as makes it dead to them, by our own clock. It stops working then: what it holds of the
 // broker's messages would be kept from whoever takes over.
-func (r *run) isSilent() bool {
-	return time.Since(time.Unix(0, r.beaten.Load())) > eventstore.Stale-time.Second
+func (r *run) isSilent() bool { return r.silentIn() <= 0 }
+
+// limit ends a lease once isSilent, whatever hangs elsewhere.
+func (r *run) limit(lease context.Context, end func()) {
+	for !r.isSilent() {
+		if !sleep(lease, r.silentIn()) {
+			return
+		}
+	}
+	end()
+}
+
+// silentIn is how long it is until isSilent, if no heartbeat succeeds.
+func (r *run) silentIn() time.Duration {
+	return eventstore.Stale - time.Second - time.Since(time.Unix(0, r.beaten.Load()))
 }
 
 // beat says every second that the instance lives, whatever else goes on. It closes
