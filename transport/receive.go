@@ -265,11 +265,7 @@ func (r *receiver) awaitConnection(stretch context.Context) error {
 func (r *receiver) reset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pullExpires+apiWait)
 	defer cancel()
-	given, err := r.awaitStrangers(ctx)
-	if err != nil {
-		return err
-	}
-	last, err := r.recognise(ctx)
+	given, last, err := r.awaitStrangers(ctx)
 	if err != nil {
 		return err
 	}
@@ -285,21 +281,24 @@ func (r *receiver) reset(ctx context.Context) error {
 }
 
 // awaitStrangers waits until the broker has no open request for the consumer, as long
-// as one lives at most, and returns the last sequence that was given out. A request
-// whose client has gone or unsubscribed is none: only that of an earlier owner that
-// was stopped, is cut off, or does not know yet that it is one. What the broker gives
-// it meanwhile comes to us with the reset.
+// as one lives at most, and returns the last sequence that was given out, and that of the
+// stream. A request whose client has gone or unsubscribed is none: only that of an earlier
+// owner that was stopped, is cut off, or does not know yet that it is one. What the broker
+// gives it meanwhile comes to us with the reset.
 //
 // It also finds a consumer that is not there, which to reset would only time out.
-func (r *receiver) awaitStrangers(ctx context.Context) (given uint64, err error) {
+func (r *receiver) awaitStrangers(ctx context.Context) (given, last uint64, err error) {
 	for began := time.Now(); ; pause(ctx, strangersWait) {
+		if last, err = r.recognise(ctx); err != nil {
+			return 0, 0, err
+		}
 		consumer, err := r.conn.js.Consumer(ctx, r.names.stream(), r.consumer)
 		if err != nil {
-			return 0, r.trouble(err)
+			return 0, 0, r.trouble(err)
 		}
 		info := consumer.CachedInfo()
 		if info.NumWaiting == 0 || time.Since(began) > pullExpires {
-			return info.Delivered.Stream, nil
+			return info.Delivered.Stream, last, nil
 		}
 	}
 }
