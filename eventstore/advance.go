@@ -25,14 +25,16 @@ func (s *Store) QueueAdvance(b *pgx.Batch, consumer string, was map[weir.Shard]w
 }
 
 // RewindCheckpoints sends a consumer back: those of its checkpoints that are above
-// position after are moved there. It returns how many that were. It is for consumers
-// that move with QueueAdvance; others do not notice. Safe to repeat.
+// position after are moved there. It returns how many that were. The others go one
+// back, below 0 where there was none, so that a consumer that is further than it has
+// noted goes back, too. It is for consumers that move with QueueAdvance; others do not
+// notice. Safe to repeat.
 func (s *Store) RewindCheckpoints(ctx context.Context, consumer string, after weir.Position) (moved int64, err error) {
-	tag, err := s.pool.Exec(ctx, s.sql.RewindCheckpoints, consumer, int64(after))
+	err = s.pool.QueryRow(ctx, s.sql.RewindCheckpoints, consumer, int64(after), s.Shards()).Scan(&moved)
 	if err != nil {
 		return 0, fmt.Errorf("send %s back to position %d: %w", consumer, after, err)
 	}
-	return tag.RowsAffected(), nil
+	return moved, nil
 }
 
 // PositionBefore is the highest position such that every event recorded at or after

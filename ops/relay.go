@@ -33,6 +33,7 @@ func Relay(ctx context.Context, s *eventstore.Store) (row RelayRow, err error) {
 	for shard := range s.Shards() {
 		row.Position = min(row.Position, marks[weir.Shard(shard)])
 	}
+	row.Position = max(row.Position, 0) // sent back before it ran
 	row.LagEvents, err = s.CountRange(ctx, row.Position, row.Head, nil)
 	return row, err
 }
