@@ -37,6 +37,11 @@ func (d *day) visit(ctx context.Context, p spot, end death) (bool, error) {
 	if p.who == someFeeder {
 		return d.loseFeeder(ctx, end)
 	}
+	if p.how == byNeighbour { // else whoever is to take something may have its share
+		if err := d.balanced(ctx); err != nil {
+			return false, err
+		}
+	}
 	s, victim, err := d.victim(ctx, p.who)
 	if err != nil {
 		return false, err
