@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ type Worker struct {
 	audit   audit
 	ahead   *ahead
 	besides *besides
+	marks   marks
 	longest weir.Version // events that a rewind may replay within a batch; 0 is longestRewind
 
 	mu       sync.Mutex
@@ -178,6 +180,7 @@ func (w *Worker) resume(ctx context.Context) error {
 	w.cursor = newCursor(w.shards(), done, time.Now())
 	w.audit, w.ahead, w.edition, w.newest = audit{}, nil, 0, weir.ID{}
 	w.besides.forget()
+	w.marks = maps.Clone(done)
 	if err := w.resumeRewinds(ctx); err != nil {
 		return err
 	}
@@ -383,7 +386,12 @@ func anyway(pgconn.CommandTag) error { return nil }
 const answerLimit = 15 * time.Second
 
 // transact runs a step between the fence and the checkpoint.
-func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) error {
+func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to weir.Position, check func(pgconn.CommandTag) error, s step) (err error) {
+	defer func() {
+		if err == nil {
+			w.marks.move(shards, to)
+		}
+	}()
 	conn, err := w.Store.Pool().Acquire(ctx)
 	if err != nil {
 		return err
@@ -407,7 +415,7 @@ func (w *Worker) transact(ctx context.Context, j *job, shards []weir.Shard, to w
 		return err
 	}
 	crash.At(crash.ApplyFolded)
-	w.Store.QueueCheckpoint(&writes, w.Projection.ProjectionName(), shards, to).Exec(check)
+	w.queueAdvance(&writes, shards, to).Exec(check)
 	j.queueCounts(&writes, w.Projection.ProjectionName(), shards[0])
 	w.queueBehind(&writes, j)
 	if !s.hooked() {
