@@ -22,7 +22,7 @@ func TestP3_RepeatsAfterTheBrokersWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := stream.CachedInfo().Config
+	settings, before := stream.CachedInfo().Config, stream.CachedInfo().State.LastSeq
 	settings.Duplicates = 100 * time.Millisecond
 	if _, err := b.js.UpdateStream(ctx, settings); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestP3_RepeatsAfterTheBrokersWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return int(info.State.LastSeq) - 100
+		return int(info.State.LastSeq-before) - 100
 	}
 	testkit.Await(t, 20*time.Second, "the broker has stored three times as much", func() bool {
 		if err := c.send(ctx, a); err != nil {
