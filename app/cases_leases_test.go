@@ -429,7 +429,7 @@ func TestP7_WithoutADatabaseNothingIsKept(t *testing.T) {
 	})
 	a.brake.hold()
 	began := time.Now()
-	settle(t, b, 10*time.Second)
+	settle(t, b, 20*time.Second)
 	t.Logf("%d messages in hand were stored %s after the database was away", unacked, time.Since(began).Round(time.Millisecond))
 	c.check(t, b)
 	a.brake.release()

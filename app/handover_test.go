@@ -197,6 +197,7 @@ func TestP7_RateNeverZero(t *testing.T) {
 			if name == "killed" { // who takes over may be killed as well
 				takeover *= 2
 			}
+			takeover += l.slowest(disturbed)
 			t.Logf("%d events; nothing was stored for at most %s, and %s while nobody was disturbed; %d came again after they were stored; %d were late, the slowest took %s",
 				events, gap, own, again, late, slowest)
 			if gap > time.Second+own {

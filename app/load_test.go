@@ -191,6 +191,16 @@ func (l *load) late() (late int, slowest time.Duration) {
 	return late, slowest.Round(time.Millisecond)
 }
 
+// slowest is how long the slowest fact took that was stored before a moment.
+func (l *load) slowest(before time.Time) (took time.Duration) {
+	for _, f := range l.facts {
+		if !f.recorded.IsZero() && f.recorded.Before(before) {
+			took = max(took, f.recorded.Sub(f.acked))
+		}
+	}
+	return took
+}
+
 // checkViews folds again what is stored.
 func (l *load) checkViews(t *testing.T, a *app.App, streams map[weir.StreamID][]*sentFact) {
 	t.Helper()
