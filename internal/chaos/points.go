@@ -91,6 +91,9 @@ func (s *swept) visit(ctx context.Context, d *day, o options, spots []spot) erro
 		began := time.Now()
 		end := death{p.point.String(), 1 + dice.IntN(p.most)}
 		reached, err := d.visit(ctx, p, end)
+		if err == nil && !reached { // what the victim had may have gone to another meanwhile
+			reached, err = d.visit(ctx, p, end)
+		}
 		if err != nil {
 			return fmt.Errorf("die at %s: %w", end, err)
 		}

@@ -46,15 +46,19 @@ var (
 
 // Leases go from one owner to another.
 var (
-	LeaseJoined    = declare("lease.joined", "the first heartbeat is heard, and nothing is claimed")
-	LeaseClaiming  = declare("lease.claiming", "leases are taken, and not committed")
-	LeaseClaimed   = declare("lease.claimed", "leases are ours, and nobody works on them")
-	LeaseBegun     = declare("lease.begun", "one part of the work on a lease has begun, others have not")
-	LeaseDraining  = declare("lease.draining", "what works on a lease is told to end, and has not")
-	LeaseDrained   = declare("lease.drained", "the work on a lease has ended, and it is not given back")
-	LeaseGiven     = declare("lease.given", "a lease is given back, and we do not know")
-	StopDrained    = declare("stop.drained", "a clean stop has ended all work, and given nothing back")
-	StopLeft       = declare("stop.left", "a clean stop has given everything back, and the process has not ended")
+	LeaseJoined   = declare("lease.joined", "the first heartbeat is heard, and nothing is claimed")
+	LeaseClaiming = declare("lease.claiming", "leases are taken, and not committed")
+	LeaseClaimed  = declare("lease.claimed", "leases are ours, and nobody works on them")
+	LeaseBegun    = declare("lease.begun", "one part of the work on a lease has begun, others have not")
+	LeaseDraining = declare("lease.draining", "what works on a lease is told to end, and has not")
+	LeaseDrained  = declare("lease.drained", "the work on a lease has ended, and it is not given back")
+	LeaseGiven    = declare("lease.given", "a lease is given back, and we do not know")
+	StopDrained   = declare("stop.drained", "a clean stop has ended all work, and given nothing back")
+	StopLeft      = declare("stop.left", "a clean stop has given everything back, and the process has not ended")
+)
+
+// A view is rebuilt.
+var (
 	RebuildBegun   = declare("rebuild.begun", "a rebuild is noted, and nothing is folded")
 	RebuildCopied  = declare("rebuild.copied", "rows of an edition are copied, and not committed")
 	RebuildFollow  = declare("rebuild.followed", "an edition is where its view is, and not checked")
