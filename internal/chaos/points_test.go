@@ -117,7 +117,7 @@ func TestAnOutboxOutlivesItsProducer(t *testing.T) {
 	if err := first.journal.note("published", sent[1].ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.outbox.file.WriteString(`{"ID":"01`); err != nil {
+	if _, err := first.outbox.file.WriteString("\n" + `{"ID":"01`); err != nil {
 		t.Fatal(err)
 	}
 	second := &feeder{feederTask: first.feederTask}

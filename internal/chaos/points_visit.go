@@ -26,7 +26,7 @@ var (
 // How long it may take until somebody passes a point, and until everybody works again.
 const (
 	passLimit  = 20 * time.Second
-	readyLimit = 30 * time.Second
+	readyLimit = time.Minute
 	// longEmpty is how long the seat of a neighbour is empty, so that others take what
 	// it had before it comes back.
 	longEmpty = 1500 * time.Millisecond
