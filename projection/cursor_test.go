@@ -24,14 +24,23 @@ type archive struct {
 	epochs  map[weir.Shard]int64
 	applied map[weir.Shard][]weir.Position
 	clerks  []*clerk
+	under   []underWay
 
 	moved, refused int // transactions of somebody who knew too little, or held too little
+}
+
+// underWay is a transaction that has written and is not committed yet. Whoever sent it
+// may be gone.
+type underWay struct {
+	shards []weir.Shard
+	commit func()
 }
 
 // clerk is a worker: what it holds, where it is, and what it does next.
 type clerk struct {
 	held  map[weir.Shard]int64
 	at    cursor
+	marks marks
 	ready bool // has resumed
 	page  page // being applied; to is 0 when there is none
 }
@@ -72,6 +81,7 @@ func (a *archive) store() {
 // hire lets a new clerk take over shards, whoever has them.
 func (a *archive) hire(shards []weir.Shard) {
 	c := &clerk{held: map[weir.Shard]int64{}}
+	a.await(shards) // to take a lease is to wait for those who hold it
 	for _, shard := range shards {
 		a.epochs[shard]++
 		c.held[shard] = a.epochs[shard]
@@ -79,17 +89,32 @@ func (a *archive) hire(shards []weir.Shard) {
 	a.clerks = append(a.clerks, c)
 }
 
-// disturb lets a clerk die and another go on, or takes some shards from whoever has
-// them.
+// await lets what is under way for shards come to its end.
+func (a *archive) await(shards []weir.Shard) {
+	a.under = slices.DeleteFunc(a.under, func(u underWay) bool {
+		ends := slices.ContainsFunc(u.shards, func(s weir.Shard) bool { return slices.Contains(shards, s) })
+		if ends {
+			u.commit()
+		}
+		return ends
+	})
+}
+
+// disturb lets a clerk die and another go on, replaces one by another under the same
+// leases, or takes some shards from whoever has them.
 func (a *archive) disturb() {
-	if a.oneIn(2) && len(a.clerks) > 0 {
-		dead := a.dice.IntN(len(a.clerks))
-		shards := slices.Sorted(maps.Keys(a.clerks[dead].held))
-		a.clerks = slices.Delete(a.clerks, dead, dead+1)
-		a.hire(shards)
+	if a.oneIn(3) || len(a.clerks) == 0 {
+		a.hire(slices.DeleteFunc(slices.Clone(a.shards), func(weir.Shard) bool { return a.oneIn(2) }))
 		return
 	}
-	a.hire(slices.DeleteFunc(slices.Clone(a.shards), func(weir.Shard) bool { return a.oneIn(2) }))
+	at := a.dice.IntN(len(a.clerks))
+	if a.oneIn(2) {
+		a.clerks[at] = &clerk{held: a.clerks[at].held}
+		return
+	}
+	shards := slices.Sorted(maps.Keys(a.clerks[at].held))
+	a.clerks = slices.Delete(a.clerks, at, at+1)
+	a.hire(shards)
 }
 
 // holds reports whether the leases of shards are those that a clerk knows of.
@@ -103,7 +128,8 @@ func (a *archive) step(c *clerk) bool {
 	mine := slices.Sorted(maps.Keys(c.held))
 	switch {
 	case !c.ready:
-		c.at, c.ready, c.page = newCursor(mine, maps.Clone(a.points), time.Time{}), true, page{}
+		c.at, c.marks = newCursor(mine, maps.Clone(a.points), time.Time{}), maps.Clone(a.points)
+		c.ready, c.page = true, page{}
 	case c.page.to > 0:
 		return a.apply(c)
 	case a.horizon > c.at.at && !a.oneIn(5):
@@ -130,8 +156,8 @@ func (a *archive) read(c *clerk, limit int) page {
 	return p
 }
 
-// apply applies a page and moves the checkpoints that it touches, if all are still to
-// be moved. It may come to nothing, and the clerk may not hear that it did not.
+// apply applies a page and moves the checkpoints that it touches, if all are where the
+// clerk left them. It may come to nothing, and the clerk may not hear that it did not.
 func (a *archive) apply(c *clerk) bool {
 	items := slices.DeleteFunc(slices.Clone(c.page.items), func(i item) bool { return c.at.has(a.shardOf(i.Event), i.Position) })
 	shards := touched(items, a.shardOf)
@@ -139,13 +165,41 @@ func (a *archive) apply(c *clerk) bool {
 	case !a.holds(c, shards):
 		a.refused++
 		return false
-	case slices.ContainsFunc(shards, func(s weir.Shard) bool { return a.points[s] >= c.page.to }):
-		a.moved++
-		c.ready = false
-		return true
 	case a.oneIn(8): // rolled back
 		return true
 	}
+	a.await(shards) // the rows of the checkpoints
+	if was := c.marks.behind(shards, c.page.to); len(was) < len(shards) || !a.left(was) {
+		a.moved++
+		c.ready = false
+		return true
+	}
+	to := c.page.to
+	write := func() { a.write(items, shards, to) }
+	if a.oneIn(8) {
+		a.under = append(a.under, underWay{shards, write})
+		return true
+	}
+	write()
+	if a.oneIn(8) { // the answer is lost
+		return true
+	}
+	c.marks.move(shards, to)
+	c.at.at, c.page = to, page{}
+	return true
+}
+
+// left reports whether checkpoints are where somebody left them.
+func (a *archive) left(was map[weir.Shard]weir.Position) bool {
+	for shard, at := range was {
+		if a.points[shard] != at {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *archive) write(items []item, shards []weir.Shard, to weir.Position) {
 	for _, i := range items {
 		if i.handled {
 			shard := a.shardOf(i.Event)
@@ -153,13 +207,8 @@ func (a *archive) apply(c *clerk) bool {
 		}
 	}
 	for _, shard := range shards {
-		a.points[shard] = c.page.to
+		a.points[shard] = to
 	}
-	if a.oneIn(8) { // the answer is lost
-		return true
-	}
-	c.at.at, c.page = c.page.to, page{}
-	return true
 }
 
 func (a *archive) mark(c *clerk, mine []weir.Shard) bool {
@@ -170,9 +219,13 @@ func (a *archive) mark(c *clerk, mine []weir.Shard) bool {
 		a.refused++
 		return false
 	}
-	for _, shard := range mine {
-		a.points[shard] = max(a.points[shard], c.at.at)
+	a.await(mine)
+	for shard, was := range c.marks.behind(mine, c.at.at) {
+		if a.points[shard] == was {
+			a.points[shard] = c.at.at
+		}
 	}
+	c.marks.move(mine, c.at.at)
 	c.at.mark(time.Time{})
 	return true
 }
@@ -190,6 +243,11 @@ func (a *archive) work(n int) {
 	}
 }
 
+// isBehind reports whether a checkpoint is not at the horizon.
+func (a *archive) isBehind() bool {
+	return slices.ContainsFunc(a.shards, func(s weir.Shard) bool { return a.points[s] != a.horizon })
+}
+
 // finish lets somebody who is left in peace apply what there is, and says what went
 // wrong.
 func (a *archive) finish() (wrong string) {
@@ -197,7 +255,9 @@ func (a *archive) finish() (wrong string) {
 	if n := len(a.events); n > 0 {
 		a.horizon = a.events[n-1].Position
 	}
-	a.work(2000)
+	for n := 0; n < 500 && a.isBehind(); n++ {
+		a.work(5)
+	}
 	want := map[weir.Shard][]weir.Position{}
 	for _, i := range a.events {
 		if shard := a.shardOf(i.Event); i.handled {
