@@ -48,7 +48,7 @@ func (s *Store) Replay(ctx context.Context, q Querier, asStored bool, ranges ...
 			yield(weir.Event{}, fmt.Errorf("replay %d streams: %w", len(ranges), err))
 			return
 		}
-		for event, err := range scanEvents(rows) {
+		for event, err := range ScanEvents(rows) {
 			if err != nil {
 				err = fmt.Errorf("replay %d streams: %w", len(ranges), err)
 			}

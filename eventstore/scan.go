@@ -48,7 +48,7 @@ func collect(rows pgx.Rows, err error, size int) ([]weir.Event, error) {
 		return nil, err
 	}
 	events := make([]weir.Event, 0, min(size, pageEvents))
-	for event, err := range scanEvents(rows) {
+	for event, err := range ScanEvents(rows) {
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +57,11 @@ func collect(rows pgx.Rows, err error, size int) ([]weir.Event, error) {
 	return events, nil
 }
 
-// scanEvents reads the columns that all statements on events select.
-func scanEvents(rows pgx.Rows) iter.Seq2[weir.Event, error] {
+// ScanEvents reads events from a statement of the caller's own that selects what a page
+// of the log selects: of an event e and its stream s, in this order, e.position, s.name,
+// e.version, e.event_id, e.order_id, e.type, e.data, e.bytes, e.content_type, e.metadata,
+// e.recorded_at, e.stream_id, e.shard. It closes rows and ends with the first error.
+func ScanEvents(rows pgx.Rows) iter.Seq2[weir.Event, error] {
 	return func(yield func(weir.Event, error) bool) {
 		defer rows.Close()
 		var c columns

@@ -119,7 +119,7 @@ func (w *writer) queueLookUp(b *pgx.Batch) {
 		}
 	}
 	b.Queue(w.s.sql.FindEvents, ids).Query(func(rows pgx.Rows) error {
-		for event, err := range scanEvents(rows) {
+		for event, err := range ScanEvents(rows) {
 			if err != nil {
 				return err
 			}

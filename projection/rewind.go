@@ -162,19 +162,16 @@ func (s *viewStep[S]) loadSnapshots(ctx context.Context, q eventstore.Querier, k
 		return nil
 	}
 	var b pgx.Batch
-	s.queueSnapshots(&b, keys)
+	s.shelf.read(s.tables, &b, keys, s.lates(keys), s.view.Schema, false)
 	return q.SendBatch(ctx, &b).Close()
 }
 
-func (s *viewStep[S]) queueSnapshots(b *pgx.Batch, keys []string) {
-	if len(keys) == 0 {
-		return
-	}
+func (s *viewStep[S]) lates(keys []string) []weir.ID {
 	late := make([]weir.ID, len(keys))
 	for i, key := range keys {
 		late[i] = s.late(key)
 	}
-	s.shelf.read(s.tables, b, keys, late, s.view.Schema)
+	return late
 }
 
 // late is the lowest of the handled items of a key, zero when there is none.
@@ -218,7 +215,15 @@ func (s *viewStep[S]) refoldAll(ctx context.Context, q eventstore.Querier, keys 
 	for i, key := range keys {
 		folds[weir.StreamID(key)] = s.view.newRefold(key, s.base(key), ranges[i].Last, s.tables.shots != "")
 	}
-	for i, err := range s.job.source(q).replay(ctx, ByEventID, ranges...) {
+	var rest []eventstore.Range
+	for _, span := range ranges {
+		if done, err := s.refoldEarly(folds[span.Stream], span); err != nil {
+			return err
+		} else if !done {
+			rest = append(rest, span)
+		}
+	}
+	for i, err := range s.job.source(q).replay(ctx, ByEventID, rest...) {
 		if err != nil {
 			return err
 		}

@@ -113,18 +113,17 @@ type shelf struct {
 }
 
 // read reads what there is of keys. Of each key the state comes along of the newest
-// snapshot of this schema that sorts below its id in late; with no late, of all.
-func (s *shelf) read(t tables, b *pgx.Batch, keys []string, late []weir.ID, schema int) {
+// snapshot of this schema that sorts below its id in late; with no late, of all. With
+// ifLate it leaves out the keys whose rows have seen no later event.
+func (s *shelf) read(t tables, b *pgx.Batch, keys []string, late []weir.ID, schema int, ifLate bool) {
 	if s.there == nil {
 		s.there, s.late = map[string][]snapshot{}, map[string]weir.ID{}
 	}
-	var ids [][16]byte
 	for i, id := range late {
-		ids = append(ids, id)
 		s.late[keys[i]] = id
 		delete(s.there, keys[i])
 	}
-	b.Queue(t.sql(snapshotsSQL), keys, ids, schema).Query(func(rows pgx.Rows) error {
+	b.Queue(t.sql(snapshotsSQL), keys, idColumn(late), schema, ifLate).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var one snapshot
 			var last [16]byte
@@ -138,17 +137,22 @@ func (s *shelf) read(t tables, b *pgx.Batch, keys []string, late []weir.ID, sche
 	})
 }
 
+// idColumn are ids as statements take them; nil is null.
+func idColumn(ids []weir.ID) (column [][16]byte) {
+	for _, id := range ids {
+		column = append(column, id)
+	}
+	return column
+}
+
 // snapshots reads all snapshots of a key, with their states, oldest first.
 func (t tables) snapshots(ctx context.Context, q eventstore.Querier, key string, schema int) ([]snapshot, error) {
 	var b pgx.Batch
 	var s shelf
-	s.read(t, &b, []string{key}, nil, schema)
+	s.read(t, &b, []string{key}, nil, schema, false)
 	err := q.SendBatch(ctx, &b).Close()
 	return slices.DeleteFunc(s.there[key], func(s snapshot) bool { return s.schema != schema }), err
 }
-
-// knows reports whether the snapshots of a key were read.
-func (s *shelf) knows(key string) bool { return s.late[key] != weir.ID{} }
 
 // newest is the newest snapshot that holds, or none.
 func (s *shelf) newest(key string, holds func(snapshot) bool) (newest snapshot) {

@@ -32,10 +32,11 @@ type viewStep[S weir.Evolver[S]] struct {
 	groups map[string][]item // by key: new to the row, in the order in which they are folded
 	rows   map[string]*state[S]
 	shelf  shelf
+	early  map[string][]weir.Event // by key: read along with the rows
 }
 
 func newStep[S weir.Evolver[S]](v View[S], t tables, j *job) *viewStep[S] {
-	return &viewStep[S]{view: v, tables: t, job: j, groups: map[string][]item{}, rows: map[string]*state[S]{}}
+	return &viewStep[S]{view: v, tables: t, job: j, groups: map[string][]item{}, rows: map[string]*state[S]{}, early: map[string][]weir.Event{}}
 }
 
 func (v View[S]) begin(j *job, items []item) step {
@@ -95,21 +96,7 @@ func (s *viewStep[S]) keyOf(i item, value any) (key string, err error) {
 func (s *viewStep[S]) queueReads(b *pgx.Batch) {
 	s.queueEdition(b)
 	s.queueRows(b)
-	s.queueSnapshots(b, s.suspects())
-}
-
-// suspects are the keys with an event that is likely to be late, so that what its rewind
-// begins with can be read along with the rows. A wrong guess costs a read.
-func (s *viewStep[S]) suspects() (keys []string) {
-	if s.tables.shots == "" || s.view.Order != ByEventID || !s.view.Key.byStream() {
-		return nil
-	}
-	for _, key := range s.keys {
-		if late := s.late(key); late != (weir.ID{}) && late.Compare(s.job.newest) < 0 {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	s.queueEarly(b, s.suspects())
 }
 
 // queueEdition holds the table to the end of the transaction, against a rebuild that
@@ -293,7 +280,7 @@ func (s *viewStep[S]) addSnapshots(ctx context.Context, q eventstore.Querier, sh
 		return nil
 	}
 	keys := slices.Collect(maps.Keys(shots))
-	if err := s.loadSnapshots(ctx, q, slices.DeleteFunc(keys, s.shelf.knows)); err != nil {
+	if err := s.loadSnapshots(ctx, q, keys); err != nil {
 		return err
 	}
 	for key, fresh := range shots {

@@ -2,7 +2,7 @@
 -- has moved meanwhile stays.
 insert into weir.checkpoints as c (consumer, shard, position)
 select $1, n.shard, $4
-  from unnest($2::smallint[], $3::bigint[]) as n (shard, was)
+  from unnest((select $2::smallint[]), $3::bigint[]) as n (shard, was)
  where n.was = 0
     or exists (select from weir.checkpoints where consumer = $1 and shard = n.shard)
 on conflict (consumer, shard) do update

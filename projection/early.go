@@ -1,0 +1,78 @@
+package projection
+
+import (
+	_ "embed"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-es/weir"
+	"github.com/weir-es/weir/eventstore"
+)
+
+// A rewind that is short needs no round trip of its own: what it reads comes along with
+// the rows, where an event is likely to be late. More than this is read when it is known
+// to be needed.
+const (
+	earlyKeys   = 16
+	earlyEvents = 200
+)
+
+//go:embed sql/replay_late.sql
+var replayLate string
+
+// suspects are the keys with an event that sorts below what the worker has applied
+// before. Whether it is late for its own row, the statements see.
+func (s *viewStep[S]) suspects() (keys []string) {
+	if s.tables.shots == "" || s.view.Order != ByEventID || !s.view.Key.byStream() {
+		return nil
+	}
+	for _, key := range s.keys {
+		if late := s.late(key); late != (weir.ID{}) && late.Compare(s.job.newest) < 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// queueEarly reads what the rewinds of suspects begin with, and if they are few, also
+// what they replay.
+func (s *viewStep[S]) queueEarly(b *pgx.Batch, keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	late := s.lates(keys)
+	s.shelf.read(s.tables, b, keys, late, s.view.Schema, true)
+	if len(keys) > earlyKeys {
+		return
+	}
+	b.Queue(s.tables.sql(replayLate), keys, idColumn(late), s.view.Schema, earlyEvents).Query(func(rows pgx.Rows) error {
+		for e, err := range eventstore.ScanEvents(rows) {
+			if err != nil {
+				return err
+			}
+			s.early[string(e.Stream)] = append(s.early[string(e.Stream)], e)
+		}
+		return nil
+	})
+}
+
+// refoldEarly folds what came along, if that is the whole of a range, and reports
+// whether it was.
+func (s *viewStep[S]) refoldEarly(f *refold[S], span eventstore.Range) (bool, error) {
+	var inside []weir.Event
+	for _, e := range s.early[string(span.Stream)] {
+		if e.Version >= span.First && e.Version <= span.Last {
+			inside = append(inside, e)
+		}
+	}
+	if weir.Version(len(inside)) != span.Last-span.First+1 {
+		return false, nil
+	}
+	for _, e := range inside {
+		e.IsNew = false
+		if err := f.take(s.job.item(e)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
