@@ -213,17 +213,20 @@ func (k *handler) decode(e weir.Event) (values []any, err error) {
 func (k *handler) once(ctx context.Context, e weir.Event, values []any) error {
 	ctx, cancel := context.WithTimeout(ctx, handleLimit)
 	defer cancel()
+	counter := &k.count.repeated
 	err := pgx.BeginFunc(ctx, k.store.Pool(), func(tx pgx.Tx) error {
 		first, err := k.store.Processed(ctx, tx, k.Name, e.ID)
 		if err != nil || !first {
 			return err
 		}
+		counter = &k.count.handled
 		crash.At(crash.HandleNoted)
 		e.IsNew = true
 		defer crash.At(crash.HandleActed)
 		return k.each(ctx, tx, e, values)
 	})
 	if err == nil {
+		counter.Add(1)
 		crash.At(crash.HandleCommitted)
 		k.succeeded(e.ID)
 	}

@@ -151,6 +151,9 @@ func TestP4_PublishedAgainIsHandledOnce(t *testing.T) {
 		return err == nil && consumer.CachedInfo().AckFloor.Stream == 120
 	})
 	b.checkRows(a)
+	if s := b.Stats(); s.Handled != 120 || s.Repeated < 110 {
+		t.Errorf("%d events were handled and %d came again, want 120 and 110 at least", s.Handled, s.Repeated)
+	}
 }
 
 // TestP3_RelayEcho: a service that handles its own events does so once each, and what

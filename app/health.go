@@ -18,6 +18,9 @@ type Stats struct {
 	Stored, Duplicates int64
 	// DeadLetters counts messages that could not become events.
 	DeadLetters int64
+	// Handled counts what Handlers handled, Repeated what came to them again and was
+	// passed over.
+	Handled, Repeated int64
 	// Refused counts transactions that were rolled back because another instance
 	// owned their shard by then.
 	Refused int64
@@ -33,6 +36,7 @@ func (a *App) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := Stats{Stored: a.count.stored.Load(), Duplicates: a.count.duplicates.Load(), DeadLetters: a.count.deadLetters.Load(), Refused: a.count.refused.Load(),
+		Handled: a.count.handled.Load(), Repeated: a.count.repeated.Load(),
 		Views: map[string]projection.Counts{}, Windows: a.inbox.Stats()}
 	for _, p := range a.config.Projections {
 		name := p.ProjectionName()

@@ -20,7 +20,7 @@ import (
 
 // counts are what an app did since it was made.
 type counts struct {
-	stored, duplicates, deadLetters, refused atomic.Int64
+	stored, duplicates, deadLetters, refused, handled, repeated atomic.Int64
 }
 
 // openItems is how many messages all windows of an app hold together.

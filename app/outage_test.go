@@ -146,8 +146,7 @@ func TestP1_PostgresAway(t *testing.T) {
 
 // TestP2_IngestStreamDeleted under a running app: what the broker had and was not
 // stored is lost with it; the app goes on with what is published afterwards.
-// It may take until the broker's silence is noticed, after two and a half of its
-// heartbeats. (centrifugo#1166, #972)
+// (centrifugo#1166, #972)
 func TestP2_IngestStreamDeleted(t *testing.T) {
 	t.Parallel()
 	config := service(t)

@@ -54,11 +54,6 @@ func (d *day) zombie(ctx context.Context, o options) (*revenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What the broker has given to a process that is stopped comes again only when its
-	// AckWait is over; here it is about what it writes.
-	if err := d.tellFeeders(ctx, "pause", "paused"); err != nil {
-		return nil, err
-	}
 	p.command.Process.Signal(sigStop)
 	d.counts[stopped]++
 	d.tell("%s is stopped in its transaction", p.name)
@@ -73,9 +68,6 @@ func (d *day) zombie(ctx context.Context, o options) (*revenant, error) {
 	d.tell("%s goes on", p.name)
 	said, err := d.refusal(ctx, p)
 	if err != nil {
-		return nil, err
-	}
-	if err := d.feeders[0].order("resume"); err != nil {
 		return nil, err
 	}
 	damage, err := d.judge(ctx, o)
