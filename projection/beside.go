@@ -154,7 +154,7 @@ func (w *Worker) land(ctx context.Context, l landed) error {
 
 func (w *Worker) landOnce(ctx context.Context, l landed) error {
 	j := w.job()
-	j.longest, j.upto = 0, max(w.at, w.done[w.shardsOf(l.stream)[0]])
+	j.longest, j.upto = 0, max(w.at, w.marks[w.shardsOf(l.stream)[0]])
 	return w.carryOut(ctx, j, w.shardsOf(l.stream), w.at, anyway, func(j *job) step {
 		return landStep{l.landing.step(j), w, l.stream}
 	})

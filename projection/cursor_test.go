@@ -40,7 +40,6 @@ type underWay struct {
 type clerk struct {
 	held  map[weir.Shard]int64
 	at    cursor
-	marks marks
 	ready bool // has resumed
 	page  page // being applied; to is 0 when there is none
 }
@@ -128,8 +127,7 @@ func (a *archive) step(c *clerk) bool {
 	mine := slices.Sorted(maps.Keys(c.held))
 	switch {
 	case !c.ready:
-		c.at, c.marks = newCursor(mine, maps.Clone(a.points), time.Time{}), maps.Clone(a.points)
-		c.ready, c.page = true, page{}
+		c.at, c.ready, c.page = newCursor(mine, a.points, time.Time{}), true, page{}
 	case c.page.to > 0:
 		return a.apply(c)
 	case a.horizon > c.at.at && !a.oneIn(5):
@@ -169,7 +167,7 @@ func (a *archive) apply(c *clerk) bool {
 		return true
 	}
 	a.await(shards) // the rows of the checkpoints
-	if was := c.marks.behind(shards, c.page.to); len(was) < len(shards) || !a.left(was) {
+	if was := c.at.marks.behind(shards, c.page.to); len(was) < len(shards) || !a.left(was) {
 		a.moved++
 		c.ready = false
 		return true
@@ -184,7 +182,7 @@ func (a *archive) apply(c *clerk) bool {
 	if a.oneIn(8) { // the answer is lost
 		return true
 	}
-	c.marks.move(shards, to)
+	c.at.marks.move(shards, to)
 	c.at.at, c.page = to, page{}
 	return true
 }
@@ -220,12 +218,12 @@ func (a *archive) mark(c *clerk, mine []weir.Shard) bool {
 		return false
 	}
 	a.await(mine)
-	for shard, was := range c.marks.behind(mine, c.at.at) {
+	for shard, was := range c.at.marks.behind(mine, c.at.at) {
 		if a.points[shard] == was {
 			a.points[shard] = c.at.at
 		}
 	}
-	c.marks.move(mine, c.at.at)
+	c.at.marks.move(mine, c.at.at)
 	c.at.mark(time.Time{})
 	return true
 }

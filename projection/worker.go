@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +43,6 @@ type Worker struct {
 	audit   audit
 	ahead   *ahead
 	besides *besides
-	marks   marks
 	longest weir.Version // events that a rewind may replay within a batch; 0 is longestRewind
 
 	mu       sync.Mutex
@@ -180,7 +178,6 @@ func (w *Worker) resume(ctx context.Context) error {
 	w.cursor = newCursor(w.shards(), done, time.Now())
 	w.audit, w.ahead, w.edition, w.newest = audit{}, nil, 0, weir.ID{}
 	w.besides.forget()
-	w.marks = maps.Clone(done)
 	if err := w.resumeRewinds(ctx); err != nil {
 		return err
 	}
