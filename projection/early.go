@@ -10,12 +10,9 @@ import (
 )
 
 // A rewind that is short needs no round trip of its own: what it reads comes along with
-// the rows, where an event is likely to be late. More than this is read when it is known
-// to be needed.
-const (
-	earlyKeys   = 16
-	earlyEvents = 200
-)
+// the rows, where an event is likely to be late: 200 events of a key, and of no more keys
+// than this. The rest is read when it is known to be needed.
+const earlyKeys = 16
 
 //go:embed sql/replay_late.sql
 var replayLate string
@@ -45,7 +42,7 @@ func (s *viewStep[S]) queueEarly(b *pgx.Batch, keys []string) {
 	if len(keys) > earlyKeys {
 		return
 	}
-	b.Queue(s.tables.sql(replayLate), keys, idColumn(late), s.view.Schema, earlyEvents).Query(func(rows pgx.Rows) error {
+	b.Queue(s.tables.sql(replayLate), keys, idColumn(late), s.view.Schema).Query(func(rows pgx.Rows) error {
 		for e, err := range eventstore.ScanEvents(rows) {
 			if err != nil {
 				return err

@@ -110,6 +110,18 @@ func dropDatabase(ctx context.Context, admin, url string) error {
 // store opens a store on a copy of a template, with its horizon kept up to date
 // as in a service.
 func (l *lab) store(ctx context.Context, from template) (s *eventstore.Store, end func(), err error) {
+	s, shut, err := l.quietStore(ctx, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) }) // it ends with ctx and with nothing else
+	return s, func() { stop(); running.Wait(); shut() }, nil
+}
+
+// quietStore opens a store whose horizon moves when it is asked for and not before.
+func (l *lab) quietStore(ctx context.Context, from template) (s *eventstore.Store, end func(), err error) {
 	url, drop, err := l.database(ctx, from)
 	if err != nil {
 		return nil, nil, err
@@ -119,10 +131,7 @@ func (l *lab) store(ctx context.Context, from template) (s *eventstore.Store, en
 		drop()
 		return nil, nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) }) // it ends with ctx and with nothing else
-	return s, func() { stop(); running.Wait(); s.Close(); drop() }, nil
+	return s, func() { s.Close(); drop() }, nil
 }
 
 // connection opens one connection to a copy of a template.

