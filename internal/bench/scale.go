@@ -168,20 +168,33 @@ func (s size) measure(ctx context.Context, apps []*app.App, c *counter, n int) (
 	}
 	debug.FreeOSMemory()
 	messages := facts(n, min(s.streams, activeStreams))
+	before := applied(apps)
 	queries, trips, began := c.queries.Load(), c.trips.Load(), time.Now()
 	for _, m := range messages {
 		if err := apps[0].Publisher().Send(ctx, m); err != nil {
 			return r, err
 		}
 	}
-	if err := apps[0].Settle(ctx); err != nil {
+	if err := until(ctx, func() bool { return applied(apps)-before >= int64(n) }); err != nil {
 		return r, err
 	}
 	took := time.Since(began)
+	if err := apps[0].Settle(ctx); err != nil {
+		return r, err
+	}
 	r = grownTo{Name: "scale", Instances: s.instances, Streams: s.streams, Events: n, Rate: float64(n) / took.Seconds(),
 		Queries: float64(c.queries.Load()-queries) / float64(n), Trips: float64(c.trips.Load()-trips) / float64(n), RSS: residentMB()}
 	r.Idle, err = s.atRest(ctx, c)
 	return r, err
+}
+
+// applied is how many events the views of all instances have applied. Settle would ask
+// the checkpoints, which say so of shards of others a second later.
+func applied(apps []*app.App) (n int64) {
+	for _, a := range apps {
+		n += a.Stats().Views[accounts.Name].Applied
+	}
+	return n
 }
 
 // atRest counts the queries of one instance and second, after things have calmed down.
