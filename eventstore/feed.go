@@ -41,7 +41,8 @@ func (s *Store) CheckpointsIn(ctx context.Context, q Querier, consumer string) (
 // QueueCheckpoint moves the checkpoints of a consumer to position at as a part of
 // b, in the transaction of their effects. They never move back: the command tag
 // counts those that moved. A consumer whose effects may not happen twice must roll
-// back when one did not.
+// back when one did not; one that may have an heir under the same leases moves them with
+// QueueAdvance, from where it left them, since its last commit may still be on its way.
 func (s *Store) QueueCheckpoint(b *pgx.Batch, consumer string, shards []weir.Shard, at weir.Position) *pgx.QueuedQuery {
 	positions := make([]int64, len(shards))
 	for i := range positions {

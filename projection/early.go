@@ -53,23 +53,30 @@ func (s *viewStep[S]) queueEarly(b *pgx.Batch, keys []string) {
 	})
 }
 
-// refoldEarly folds what came along, if that is the whole of a range, and reports
-// whether it was.
-func (s *viewStep[S]) refoldEarly(f *refold[S], span eventstore.Range) (bool, error) {
-	var inside []weir.Event
-	for _, e := range s.early[string(span.Stream)] {
+// refoldEarly folds the ranges of which everything came along, and returns the others.
+func (s *viewStep[S]) refoldEarly(folds map[weir.StreamID]*refold[S], ranges []eventstore.Range) (rest []eventstore.Range, err error) {
+	for _, span := range ranges {
+		events := within(s.early[string(span.Stream)], span)
+		if weir.Version(len(events)) != span.Last-span.First+1 {
+			rest = append(rest, span)
+			continue
+		}
+		for _, e := range events {
+			e.IsNew = false
+			if err := folds[span.Stream].take(s.job.item(e)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rest, nil
+}
+
+// within are the events of a range.
+func within(events []weir.Event, span eventstore.Range) (inside []weir.Event) {
+	for _, e := range events {
 		if e.Version >= span.First && e.Version <= span.Last {
 			inside = append(inside, e)
 		}
 	}
-	if weir.Version(len(inside)) != span.Last-span.First+1 {
-		return false, nil
-	}
-	for _, e := range inside {
-		e.IsNew = false
-		if err := f.take(s.job.item(e)); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return inside
 }

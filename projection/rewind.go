@@ -215,13 +215,9 @@ func (s *viewStep[S]) refoldAll(ctx context.Context, q eventstore.Querier, keys 
 	for i, key := range keys {
 		folds[weir.StreamID(key)] = s.view.newRefold(key, s.base(key), ranges[i].Last, s.tables.shots != "")
 	}
-	var rest []eventstore.Range
-	for _, span := range ranges {
-		if done, err := s.refoldEarly(folds[span.Stream], span); err != nil {
-			return err
-		} else if !done {
-			rest = append(rest, span)
-		}
+	rest, err := s.refoldEarly(folds, ranges)
+	if err != nil {
+		return err
 	}
 	for i, err := range s.job.source(q).replay(ctx, ByEventID, rest...) {
 		if err != nil {

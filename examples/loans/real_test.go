@@ -21,7 +21,8 @@ type facts struct {
 	AmountReqSum      int64            `json:"amount_req_sum"`
 }
 
-// realLog is the log of a real process with its facts, where it is at hand.
+// realLog is the log of a real process with its facts, where it is at hand: the logs are
+// somebody else's to publish, so the project does not have them.
 func realLog(t *testing.T, name string) (source, facts) {
 	t.Helper()
 	folder := filepath.Join("..", "..", "..", "shared", "data")

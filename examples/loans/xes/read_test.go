@@ -241,7 +241,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// TestRead_RealLog reads the log of a real process where it is at hand.
+// TestRead_RealLog reads the log of a real process where it is at hand: it is somebody
+// else's to publish, so the project does not have it.
 func TestRead_RealLog(t *testing.T) {
 	source, err := os.Open("../../../../shared/data/receipt.xes.gz")
 	if errors.Is(err, os.ErrNotExist) {
