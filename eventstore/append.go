@@ -181,7 +181,9 @@ func (s *Store) prepare(a *Append, r *request) error {
 		r.ids = append(r.ids, m.ID)
 		r.size += len(m.Data)
 	}
-	slices.SortStableFunc(a.Messages, weir.CompareMessages) // versions follow ids
+	if !slices.IsSortedFunc(a.Messages, weir.CompareMessages) {
+		slices.SortStableFunc(a.Messages, weir.CompareMessages) // versions follow ids
+	}
 	if a.Expected < weir.AnyVersion {
 		return fmt.Errorf("append to %s: expected version %d means nothing", a.Stream, a.Expected)
 	}

@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,7 @@ import (
 // nothing unless all are where they are believed to be.
 type guess struct {
 	*writer
-	believed []any // ids, versions and last orders of the streams, sorted by name
+	believed []head // of the streams, sorted by name
 }
 
 // runAtOnce stores the group by a guess and reports whether it did; if not, nothing
@@ -37,7 +38,7 @@ func (g *guess) form() bool {
 	if !ok {
 		return false
 	}
-	g.believed = believedArguments(heads)
+	g.believed = slices.Clone(heads)
 	g.plan = newPlan(len(streams), g.requests)
 	for i := range heads {
 		g.plan.heads[streams[i]] = &heads[i]
@@ -53,10 +54,8 @@ func (g *guess) form() bool {
 func (g *guess) send(ctx context.Context, q sender) (held bool, err error) {
 	var b pgx.Batch
 	b.Queue(beginSQL)
-	b.Queue(g.s.sql.HoldHeads, append(g.believed, g.s.lock, g.s.table)...).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&held, &g.recorded, nil, nil, nil, nil)
-	})
-	b.Queue(g.s.sql.InsertHeld, append(insertArguments(g.plan.rows), advanceArguments(g.plan.heads)...)...).Query(func(rows pgx.Rows) error {
+	g.queueHold(&b, &held)
+	b.Queue(g.s.sql.InsertEvents, insertArguments(g.plan.rows)...).Query(func(rows pgx.Rows) error {
 		if !held {
 			return nil
 		}
@@ -68,10 +67,28 @@ func (g *guess) send(ctx context.Context, q sender) (held bool, err error) {
 	return held, err
 }
 
-func believedArguments(heads []head) []any {
-	ids, versions, lasts := make([]int64, len(heads)), make([]int64, len(heads)), make([][16]byte, len(heads))
-	for i, h := range heads {
+// queueHold compares and moves the heads. For one stream that is one statement. Of
+// several some may be where they should and others not, so they are locked first.
+func (g *guess) queueHold(b *pgx.Batch, held *bool) {
+	scan := func(row pgx.Row) error { return row.Scan(held, &g.recorded, nil, nil, nil, nil) }
+	if len(g.believed) == 1 {
+		b.Queue(g.s.sql.MoveHead, g.moveArguments()...).QueryRow(scan)
+		return
+	}
+	b.Queue(g.s.sql.HoldHeads, g.holdArguments()...).QueryRow(scan)
+	b.Queue(g.s.sql.AdvanceStreams, advanceArguments(g.plan.heads)...)
+}
+
+func (g *guess) moveArguments() []any {
+	from, to := g.believed[0], g.plan.rows[0].head
+	return []any{from.id, int64(from.version), [16]byte(from.last), int64(to.version), [16]byte(to.last), g.s.lock, g.s.table}
+}
+
+func (g *guess) holdArguments() []any {
+	n := len(g.believed)
+	ids, versions, lasts := make([]int64, n), make([]int64, n), make([][16]byte, n)
+	for i, h := range g.believed {
 		ids[i], versions[i], lasts[i] = h.id, int64(h.version), h.last
 	}
-	return []any{ids, versions, lasts}
+	return []any{ids, versions, lasts, g.s.lock, g.s.table}
 }

@@ -140,41 +140,58 @@ func TestAppendTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestP5_MemoryIsCompared with the stream as it is: also where only one of version and
-// last order is another, and where the log went back. Each stream ends in an event of
-// the far future, above which a decision of today is put.
+// TestP5_MemoryIsCompared with the stream as it is, alone and beside one that is where
+// it should be: also where only one of version and last order is another, and where the
+// log went back. Each stream ends in an event of the far future, above which a decision
+// of today is put.
 func TestP5_MemoryIsCompared(t *testing.T) {
 	t.Parallel()
 	url := testkit.Database(t)
 	s, other := testkit.Store(t, eventstore.Config{URL: url}), testkit.Store(t, eventstore.Config{URL: url})
 	early := message("", 0)
 	for _, c := range []struct {
-		stream  weir.StreamID
+		name    string
 		act     func(stream weir.StreamID)
 		version weir.Version
 		above   bool
 	}{
-		{"same-1", func(weir.StreamID) {}, 3, true},
-		{"early_fact-1", func(stream weir.StreamID) {
-			early.Stream = stream
+		{"same", func(weir.StreamID) {}, 3, true},
+		{"early_fact", func(stream weir.StreamID) {
+			early.Stream, early.ID = stream, weir.Derive(early.ID, 0, string(stream))
 			if _, err := other.Ingest(testkit.Context(t), false, early); err != nil {
 				t.Fatal(err)
 			}
 		}, 4, true},
-		{"other_history-1", func(stream weir.StreamID) { cut(t, s, stream); appendOne(t, other, stream) }, 3, false},
-		{"shorter-1", func(stream weir.StreamID) { cut(t, s, stream) }, 2, false},
-		{"gone-1", func(stream weir.StreamID) { drop(t, s, stream) }, 1, false},
+		{"other_history", func(stream weir.StreamID) { cut(t, s, stream); appendOne(t, other, stream) }, 3, false},
+		{"shorter", func(stream weir.StreamID) { cut(t, s, stream) }, 2, false},
+		{"gone", func(stream weir.StreamID) { drop(t, s, stream) }, 1, false},
 	} {
-		appendOne(t, s, c.stream)
-		late := message(c.stream, 1)
-		late.ID[0]++ // some centuries
-		if _, err := s.Append(testkit.Context(t), c.stream, weir.AnyVersion, late); err != nil {
-			t.Fatal(err)
-		}
-		c.act(c.stream)
-		e := appendOne(t, s, c.stream)
-		if e.Version != c.version || (e.OrderID.Compare(late.ID) > 0) != c.above {
-			t.Errorf("%s: version %d with order %s, the last was %s", c.stream, e.Version, e.OrderID, late.ID)
+		for _, beside := range [][]weir.StreamID{nil, {"a-1"}, {"z-1"}} {
+			stream := weir.Stream(c.name, fmt.Sprint(beside))
+			appendOne(t, s, stream)
+			late := message(stream, 1)
+			late.ID[0]++ // some centuries
+			if _, err := s.Append(testkit.Context(t), stream, weir.AnyVersion, late); err != nil {
+				t.Fatal(err)
+			}
+			appends := []eventstore.Append{{Stream: stream, Expected: weir.AnyVersion, Messages: messages(stream, 1)}}
+			for _, name := range beside {
+				at := appendOne(t, s, name).Version
+				appends = append(appends, eventstore.Append{Stream: name, Expected: weir.Exactly(at), Messages: messages(name, 1)})
+			}
+			c.act(stream)
+			events, err := s.AppendAll(testkit.Context(t), appends...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				if e.Stream == stream && (e.Version != c.version || (e.OrderID.Compare(late.ID) > 0) != c.above) {
+					t.Errorf("%s: version %d with order %s, the last was %s", stream, e.Version, e.OrderID, late.ID)
+				}
+				if all := read(t, s, e.Stream); len(all) != int(e.Version) || all[len(all)-1].ID != e.ID {
+					t.Errorf("%s: told version %d of %s, stored are %d", stream, e.Version, e.Stream, len(all))
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package eventstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -25,6 +26,7 @@ type step struct {
 // What the actors do, statement by statement.
 const (
 	writes     = "RIAC" // register, insert (which draws), advance, commit or roll back
+	writesFast = "MIC"  // move the head and register in one statement, insert, commit or roll back
 	writesLate = "IRAC" // registers when it has drawn already
 	reads      = "LFP"  // look at the last position drawn, at the floor; read the page
 )
@@ -39,7 +41,7 @@ func meet(a, b step) bool {
 	if a.actor > b.actor {
 		a, b = b, a
 	}
-	return slices.Contains([]string{"II", "RI", "IR", "IL", "RF", "CF", "CP"}, string([]byte{a.what, b.what}))
+	return slices.Contains([]string{"II", "RI", "IR", "MI", "IM", "IL", "RF", "MF", "CF", "CP"}, string([]byte{a.what, b.what}))
 }
 
 // isCanonical picks one of all interleavings that differ only in the order of
@@ -94,10 +96,13 @@ func TestP6_EveryInterleaving(t *testing.T) {
 	if got := len(interleavings([3]string{writes, writes, reads})); got < 182 {
 		t.Fatalf("%d interleavings only", got)
 	}
-	for _, ends := range []string{"commit commit", "commit rollback", "rollback commit", "rollback rollback"} {
-		t.Run(ends, func(t *testing.T) {
+	for _, c := range []struct{ ends, writes string }{
+		{"commit commit", writes}, {"commit rollback", writes}, {"rollback commit", writes}, {"rollback rollback", writes},
+		{"commit commit", writesFast}, {"rollback commit", writesFast},
+	} {
+		t.Run(c.ends+" "+c.writes, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, ends, writes, atHorizon)
+			s := newStage(t, c.ends, c.writes, atHorizon)
 			for _, steps := range interleavings(s.programs) {
 				for edge := range 2 {
 					if what := s.play(steps, edge == 1); what != "" {
@@ -183,6 +188,7 @@ type stageWriter struct {
 	end     string
 	stream  int64
 	version int64
+	last    weir.ID // of what is committed
 	id      weir.ID // in the transaction under way
 }
 
@@ -191,7 +197,7 @@ func newStage(t *testing.T, ends, writes string, look look) *stage {
 	url := testkit.Database(t)
 	s := &stage{t: t, ctx: testkit.Context(t), sql: map[string]string{}, gate: newGate(),
 		programs: [3]string{writes, writes, reads}, look: look}
-	for _, name := range []string{"register", "insert_events", "advance_streams", "horizon_head"} {
+	for _, name := range []string{"register", "insert_events", "advance_streams", "move_head", "horizon_head"} {
 		text, err := os.ReadFile("sql/" + name + ".sql")
 		s.check(err)
 		s.sql[name] = string(text)
@@ -207,13 +213,14 @@ func newStage(t *testing.T, ends, writes string, look look) *stage {
 	s.lock = scalar[int32](t, s.store, "select 'weir'::regnamespace::oid::int4")
 	s.table = scalar[string](t, s.store, "select 'weir.events'::regclass::oid::text")
 	for w, stream := range []weir.StreamID{"a-1", "b-1"} {
-		s.at = appendOne(t, s.store, stream).Position
+		first := appendOne(t, s.store, stream)
+		s.at = first.Position
 		conn, err := pgx.Connect(s.ctx, url)
 		s.check(err)
 		t.Cleanup(func() { conn.Close(context.Background()) })
 		var end [2]string
 		fmt.Sscan(ends, &end[0], &end[1])
-		s.writers[w] = &stageWriter{conn: conn, end: end[w], version: 1,
+		s.writers[w] = &stageWriter{conn: conn, end: end[w], version: 1, last: first.ID,
 			stream: scalar[int64](t, s.store, "select id from weir.streams where name = $1", string(stream))}
 	}
 	return s
@@ -298,6 +305,9 @@ func (w *stageWriter) do(s *stage, what byte) error {
 	switch what {
 	case 'R':
 		b.Queue(s.sql["register"], s.lock, s.table)
+	case 'M':
+		b.Queue(s.sql["move_head"], w.stream, w.version, [16]byte(w.last), w.version+1, [16]byte(w.id), s.lock, s.table).
+			QueryRow(wantHeld)
 	case 'I':
 		data, version := "{}", w.version+1
 		b.Queue(s.sql["insert_events"], []int64{w.stream}, []int64{version}, [][16]byte{w.id}, []*[16]byte{nil},
@@ -307,10 +317,19 @@ func (w *stageWriter) do(s *stage, what byte) error {
 	case 'C':
 		b.Queue(w.end)
 		if w.end == "commit" {
-			w.version++
+			w.version, w.last = w.version+1, w.id
 		}
 	}
 	return w.conn.SendBatch(s.ctx, &b).Close()
+}
+
+// wantHeld reads whether a head was where it should be.
+func wantHeld(row pgx.Row) error {
+	var held bool
+	if err := row.Scan(&held, nil, nil, nil, nil, nil); err != nil || held {
+		return err
+	}
+	return errors.New("the head is elsewhere")
 }
 
 // gate holds back each query of a context that is to be stepped through.

@@ -24,6 +24,7 @@ func registerTypes(_ context.Context, conn *pgx.Conn) error {
 	types.RegisterDefaultPgType([]*[16]byte(nil), "_uuid")
 	types.RegisterDefaultPgType([]weir.Shard(nil), "_int2")
 	types.RegisterDefaultPgType(texts(nil), "_text")
+	types.RegisterDefaultPgType(uuids(nil), "_uuid")
 	return nil
 }
 
@@ -41,6 +42,28 @@ func (t texts) Dimensions() []pgtype.ArrayDimension {
 func (t texts) Index(i int) any { return t[i] }
 
 func (texts) IndexType() any { return []byte(nil) }
+
+// uuids is an array of ids; that of nothing but zeros is null. They are sent from where
+// they lie, where a [][16]byte would take two copies of each.
+type uuids []uuid
+
+func (u uuids) Dimensions() []pgtype.ArrayDimension {
+	if u == nil {
+		return nil
+	}
+	return []pgtype.ArrayDimension{{Length: int32(len(u)), LowerBound: 1}}
+}
+
+func (u uuids) Index(i int) any { return &u[i] }
+
+func (uuids) IndexType() any { return (*uuid)(nil) }
+
+type uuid [16]byte
+
+// UUIDValue makes pgx send it as it is.
+func (u *uuid) UUIDValue() (pgtype.UUID, error) {
+	return pgtype.UUID{Bytes: *u, Valid: *u != uuid{}}, nil
+}
 
 // collect reads all events of a query.
 func collect(rows pgx.Rows, err error, size int) ([]weir.Event, error) {
@@ -139,7 +162,7 @@ func (c *columns) fill(m *weir.Metadata) error {
 }
 
 // encodeMetadata is the value of the column metadata: null when there is none.
-func encodeMetadata(m weir.Metadata) *string {
+func encodeMetadata(m weir.Metadata) []byte {
 	if text, ok := quickEncode(m); ok {
 		return text
 	}
@@ -150,8 +173,7 @@ func encodeMetadata(m weir.Metadata) *string {
 	if string(text) == "{}" {
 		return nil
 	}
-	encoded := string(text)
-	return &encoded
+	return text
 }
 
 // quickMetadata reads what encodeMetadata writes in the plain case: an object of
@@ -208,7 +230,7 @@ func setMetadata(m *weir.Metadata, name, value string) bool {
 }
 
 // quickEncode writes what json.Marshal writes, in the plain case.
-func quickEncode(m weir.Metadata) (text *string, ok bool) {
+func quickEncode(m weir.Metadata) (text []byte, ok bool) {
 	if len(m.Extra) > 0 {
 		return nil, false
 	}
@@ -216,7 +238,7 @@ func quickEncode(m weir.Metadata) (text *string, ok bool) {
 		{`"correlation":"`, m.Correlation}, {`"causation":"`, m.Causation}, {`"producer":"`, m.Producer},
 		{`"traceparent":"`, m.TraceParent}, {`"tracestate":"`, m.TraceState},
 	}
-	size := 1
+	size := 0
 	for _, field := range fields {
 		if !isPlain(field.value) {
 			return nil, false
@@ -225,22 +247,17 @@ func quickEncode(m weir.Metadata) (text *string, ok bool) {
 			size += len(`,`) + len(field.name) + len(field.value) + len(`"`)
 		}
 	}
-	var b strings.Builder
-	b.Grow(size)
-	for _, field := range fields {
-		if field.value != "" {
-			b.WriteByte("{,"[min(b.Len(), 1)])
-			b.WriteString(field.name)
-			b.WriteString(field.value)
-			b.WriteByte('"')
-		}
-	}
-	if b.Len() == 0 {
+	if size == 0 {
 		return nil, true
 	}
-	b.WriteByte('}')
-	encoded := b.String()
-	return &encoded, true
+	text = make([]byte, 0, size+len(`}`))
+	for _, field := range fields {
+		if field.value != "" {
+			text = append(text, "{,"[min(len(text), 1)])
+			text = append(append(append(text, field.name...), field.value...), '"')
+		}
+	}
+	return append(text, '}'), true
 }
 
 // isPlain reports that json.Marshal would escape nothing of a text.

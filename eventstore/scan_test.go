@@ -24,7 +24,7 @@ func TestQuickMetadataIsTheSame(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if text, ok := quickEncode(m); ok && (text == nil && string(stored) != "{}" || text != nil && *text != string(stored)) {
+		if text, ok := quickEncode(m); ok && (text == nil && string(stored) != "{}" || text != nil && string(text) != string(stored)) {
 			rt.Errorf("%+v is written as %v, want %s", m, text, stored)
 		}
 		var got, want weir.Metadata

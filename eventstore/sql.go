@@ -17,7 +17,7 @@ type statements struct {
 	Settings, Counts                                         string
 	EnsureStreams, LockStreams, FindEvents                   string
 	Register, InsertEvents, AdvanceStreams                   string
-	HoldHeads, InsertHeld                                    string
+	HoldHeads, MoveHead                                      string
 	HorizonHead, Horizon                                     string
 	Page, Log, LogBackward, Stream, StreamBackward, Ranges   string
 	Replay, StreamsByID                                      string

@@ -150,13 +150,14 @@ func (w *writer) queueRows(b *pgx.Batch) {
 }
 
 func (w *writer) scanPositions(rows pgx.Rows) error {
-	i := 0
+	i, position := 0, int64(0)
+	target := []any{&position}
 	for ; rows.Next(); i++ {
-		e := w.plan.rows[i].event
-		if err := rows.Scan(&e.Position); err != nil {
+		if err := rows.Scan(target...); err != nil {
 			return err
 		}
-		e.Recorded = w.recorded.UTC()
+		e := w.plan.rows[i].event
+		e.Position, e.Recorded = weir.Position(position), w.recorded.UTC()
 	}
 	if rows.Err() == nil && i != len(w.plan.rows) {
 		return errors.New("the database stored fewer events than it was given")
@@ -169,16 +170,17 @@ func (w *writer) scanPositions(rows pgx.Rows) error {
 func insertArguments(rows []row) []any {
 	n := len(rows)
 	streams, versions := make([]int64, n), make([]int64, n)
-	ids, shards, types := make([][16]byte, n), make([]int16, n), make([]string, n)
-	var orders []*[16]byte
+	ids, shards, types := make(uuids, n), make([]int16, n), make([]string, n)
+	var orders uuids
 	var data, contents, metadata texts
 	var raw [][]byte
+	var encoded []byte // metadata, often the same from row to row
 	for i, r := range rows {
 		e := r.event
-		streams[i], versions[i], ids[i] = r.head.id, int64(e.Version), e.ID
+		streams[i], versions[i], ids[i] = r.head.id, int64(e.Version), uuid(e.ID)
 		shards[i], types[i] = int16(r.head.shard), e.Type
 		if e.OrderID != (weir.ID{}) {
-			setColumn(&orders, n, i, (*[16]byte)(&e.OrderID))
+			setColumn(&orders, n, i, uuid(e.OrderID))
 		}
 		if e.Metadata.IsJSON() {
 			setColumn(&data, n, i, e.Data)
@@ -188,11 +190,21 @@ func insertArguments(rows []row) []any {
 		if content := notEmpty(e.Metadata.ContentType); content != nil {
 			setColumn(&contents, n, i, []byte(*content))
 		}
-		if encoded := encodeMetadata(e.Metadata); encoded != nil {
-			setColumn(&metadata, n, i, []byte(*encoded))
+		if i == 0 || !isSame(e.Metadata, rows[i-1].event.Metadata) {
+			encoded = encodeMetadata(e.Metadata)
+		}
+		if encoded != nil {
+			setColumn(&metadata, n, i, encoded)
 		}
 	}
 	return []any{streams, versions, ids, orders, shards, types, data, raw, contents, metadata}
+}
+
+// isSame reports that the column metadata is the same for both, unless Extra has
+// anything: then it does not know.
+func isSame(a, b weir.Metadata) bool {
+	return a.Correlation == b.Correlation && a.Causation == b.Causation && a.Producer == b.Producer &&
+		a.TraceParent == b.TraceParent && a.TraceState == b.TraceState && len(a.Extra)+len(b.Extra) == 0
 }
 
 // setColumn sets one value of a column that has n, and makes it first if it must.

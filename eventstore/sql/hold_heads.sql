@@ -1,8 +1,8 @@
 -- Lock streams in the order given, as lock_streams.sql does, see whether all are
 -- where the writer believes them to be, and register in flight if so (see
 -- register.sql). Who waited for a row sees what its holder made of it, so the
--- comparison is exact. insert_held.sql is sent before this is answered, and finds
--- the answer in a setting.
+-- comparison is exact. insert_events.sql and advance_streams.sql are sent before this
+-- is answered, and find the answer in a setting.
 select held, now(),
        set_config('weir_append.held', held::text, true),
        set_config('weir_append.registered', $5::text, true),
@@ -11,7 +11,7 @@ select held, now(),
           from weir.position
          where held)
   from (select count(*) filter (where s.version = n.version and s.last_order = n.last_order) = cardinality($1::bigint[]) as held
-          from unnest((select $1::bigint[]), $2::bigint[], $3::uuid[]) as n (id, version, last_order)
+          from (select unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::uuid[])) as n (id, version, last_order)
          cross join lateral (
                select version, last_order
                  from weir.streams
