@@ -13,18 +13,20 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/internal/crash"
+	"github.com/weir-es/weir/internal/pace"
 )
 
 // Limits of a group: beyond a thousand events a larger transaction wins nothing.
 const (
 	groupEvents  = 1000
+	groupMany    = 500 // an event of these costs hardly more than one of a thousand
 	groupBytes   = 8 << 20
 	groupWaiting = 10_000
 )
 
 // group lets concurrent appends of a process share transactions. The first is
 // written at once, alone; those that come meanwhile are written together by the
-// next. Nobody waits for company, and one's conflict or poison is its own.
+// next. No caller waits for company, and one's conflict or poison is its own.
 //
 // A leader writes until nobody waits and then ends, so an idle store has none.
 // It is no caller's own goroutine, so that a caller who gives up takes nobody
@@ -32,9 +34,11 @@ const (
 type group struct {
 	mu      sync.Mutex
 	waiting []*request
+	events  int // of those who wait
 	leaders int
 	most    int           // leaders at a time
 	room    chan struct{} // one token per waiting request
+	hurry   chan struct{} // ends a leader's rest
 
 	// careful counts down the groups that look for stored ids beforehand:
 	// where one repeat came, more are likely to follow.
@@ -45,6 +49,7 @@ type group struct {
 // groups smaller.
 func (g *group) init() {
 	g.room = make(chan struct{}, groupWaiting)
+	g.hurry = make(chan struct{}, 1)
 	g.most = max(1, min(4, runtime.GOMAXPROCS(0)/2))
 }
 
@@ -71,11 +76,23 @@ func (g *group) enter(r *request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = append(g.waiting, r)
+	g.events += len(r.ids)
+	if isBehind := len(r.ids) >= groupMany/2; !r.facts || isBehind || g.events >= groupMany {
+		g.rouse()
+	}
 	if g.leaders == g.most {
 		return false
 	}
 	g.leaders++
 	return true
+}
+
+// rouse lets no leader rest any longer.
+func (g *group) rouse() {
+	select {
+	case g.hurry <- struct{}{}:
+	default:
+	}
 }
 
 func (g *group) lead(s *Store) {
@@ -85,14 +102,32 @@ func (g *group) lead(s *Store) {
 			return
 		}
 		crash.At(crash.AppendGrouped)
+		began := time.Now()
 		g.write(s, requests)
+		took := time.Since(began)
 		for _, r := range requests {
 			close(r.done)
 			<-g.room
 		}
 		crash.At(crash.AppendAnswered)
 		s.horizon.poke()
+		g.rest(requests, took)
 		runtime.Gosched() // those who were answered may have more to write
+	}
+}
+
+// rest lets more facts come together under load. A group that somebody called for is
+// followed at once by those of the others, and one that is large needs no company.
+func (g *group) rest(requests []*request, took time.Duration) {
+	n := 0
+	for _, r := range requests {
+		if !r.facts {
+			return
+		}
+		n += len(r.ids)
+	}
+	if n < groupMany {
+		pace.Sleep(context.Background(), pace.Rest(n, took), g.hurry)
 	}
 }
 
@@ -107,6 +142,7 @@ func (g *group) take() []*request {
 			break
 		}
 		n++
+		g.events -= len(r.ids)
 	}
 	requests := g.waiting[:n:n]
 	g.waiting = g.waiting[n:]

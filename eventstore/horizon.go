@@ -36,11 +36,14 @@ type horizon struct {
 	back    error         // once the log went back, nothing here is true any more
 	changed chan struct{} // closed when at moves, and replaced
 	wake    chan struct{}
+	waiting int           // who wants to know when it moves
+	wanted  chan struct{} // somebody began to
 }
 
 func (h *horizon) init() {
 	h.changed = make(chan struct{})
 	h.wake = make(chan struct{}, 1)
+	h.wanted = make(chan struct{}, 1)
 }
 
 // poke makes the next look sooner. A lost poke costs one poll.
@@ -49,6 +52,28 @@ func (h *horizon) poke() {
 	case h.wake <- struct{}{}:
 	default:
 	}
+}
+
+// await counts somebody who waits, until leave is called.
+func (h *horizon) await() (leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting++
+	select {
+	case h.wanted <- struct{}{}:
+	default:
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.waiting--
+	}
+}
+
+func (h *horizon) isAwaited() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waiting > 0
 }
 
 func (h *horizon) get() (weir.Position, <-chan struct{}) {
@@ -118,6 +143,10 @@ func (s *Store) Head() (head, horizon weir.Position, err error) {
 
 // WaitHorizon returns once the horizon is above after, or with the error of ctx.
 func (s *Store) WaitHorizon(ctx context.Context, after weir.Position) (weir.Position, error) {
+	if at := s.Horizon(); at > after {
+		return at, nil
+	}
+	defer s.horizon.await()()
 	for {
 		at, changed := s.horizon.get()
 		if at > after {
@@ -131,9 +160,10 @@ func (s *Store) WaitHorizon(ctx context.Context, after weir.Position) (weir.Posi
 	}
 }
 
-// Run keeps the horizon up to date until ctx ends: at once after an append of
-// this process, within Poll after one of another (sooner while events come), for at
-// most a tenth of the time and 200 times a second. A database that is away is reported by Head and looked
+// Run keeps the horizon up to date until ctx ends, for those who wait for it: at once
+// after an append of this process, within Poll after one of another (sooner while events
+// come), for at most a tenth of the time and 200 times a second. While nobody waits, it
+// looks once in Poll. A database that is away is reported by Head and looked
 // for again; one that went back ends Run with a *WentBackError. One per store.
 func (s *Store) Run(ctx context.Context) error {
 	pause := newPause(s.config.Poll)
@@ -152,6 +182,9 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		if !pause.wait(ctx, s.horizon.wake, moved, err) {
 			return nil
+		}
+		if !s.horizon.isAwaited() {
+			sleep(ctx, s.config.Poll, s.horizon.wanted)
 		}
 	}
 }

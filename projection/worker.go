@@ -15,6 +15,7 @@ import (
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/eventstore"
 	"github.com/weir-es/weir/internal/crash"
+	"github.com/weir-es/weir/internal/pace"
 )
 
 // Worker runs one projection over the shards that its fence holds. A batch is one
@@ -36,6 +37,7 @@ type Worker struct {
 
 	// Owned by Run.
 	cursor
+	rested  time.Time // from when it takes the next batch
 	noticed time.Time // when it was last looked for released streams
 	parked  map[weir.StreamID]bool
 	edition int64   // of the view's table; 0 is not known yet
@@ -210,6 +212,7 @@ func (w *Worker) cycle(ctx context.Context) error {
 	if horizon == w.at {
 		return w.retry(ctx, w.rest)
 	}
+	began := time.Now()
 	p, err := w.fetch(ctx, horizon)
 	if err != nil {
 		return err
@@ -222,6 +225,9 @@ func (w *Worker) cycle(ctx context.Context) error {
 	w.at = p.to
 	w.remember(p.items)
 	w.report(nil)
+	if !p.full {
+		w.rested = time.Now().Add(pace.Rest(len(p.items), time.Since(began)))
+	}
 	return w.retry(ctx, w.look)
 }
 
@@ -245,6 +251,7 @@ func (w *Worker) next(ctx context.Context) (weir.Position, error) {
 		soon, cancel = context.WithDeadline(soon, due)
 		defer cancel()
 	}
+	pace.Sleep(soon, time.Until(w.rested), nil)
 	at, err := w.Store.WaitHorizon(soon, w.at)
 	if err != nil && ctx.Err() == nil && soon.Err() != nil {
 		return w.at, nil

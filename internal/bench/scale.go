@@ -33,7 +33,7 @@ var sizes = []size{{instances: 1, streams: 1000}, {instances: 2, streams: 1000},
 	{instances: 1, streams: 100_000}, {instances: 1, streams: 1_000_000}}
 
 const (
-	scaleEvents   = 50_000
+	scaleEvents   = 100_000
 	activeStreams = 10_000 // of the streams get events
 	idleTime      = 5 * time.Second
 )
@@ -148,8 +148,8 @@ func (s size) apps(ctx context.Context, l *lab, url string, c *counter) (apps []
 	return apps, end, nil
 }
 
-// measure waits until the instances share the work evenly and have nothing to do, then
-// publishes, and then waits once more.
+// measure waits until the instances share the work evenly and have nothing to do, warms
+// them up, then publishes, and then waits once more.
 func (s size) measure(ctx context.Context, apps []*app.App, c *counter, n int) (r grownTo, err error) {
 	fair := (apps[0].Store.Shards() + s.instances - 1) / s.instances
 	err = until(ctx, func() bool {
@@ -167,18 +167,13 @@ func (s size) measure(ctx context.Context, apps []*app.App, c *counter, n int) (
 		return r, err
 	}
 	debug.FreeOSMemory()
-	messages := facts(n, min(s.streams, activeStreams))
-	before := applied(apps)
-	queries, trips, began := c.queries.Load(), c.trips.Load(), time.Now()
-	for _, m := range messages {
-		if err := apps[0].Publisher().Send(ctx, m); err != nil {
-			return r, err
-		}
+	messages := facts(n+n/10, min(s.streams, activeStreams))
+	if err := s.carry(ctx, apps, messages[n:]); err != nil { // with new connections and plans
+		return r, err
 	}
-	for applied(apps)-before < int64(n) { // Stats is not for asking all the time
-		if err := wait(ctx, 10*time.Millisecond); err != nil {
-			return r, err
-		}
+	queries, trips, began := c.queries.Load(), c.trips.Load(), time.Now()
+	if err := s.carry(ctx, apps, messages[:n]); err != nil {
+		return r, err
 	}
 	took := time.Since(began)
 	if err := apps[0].Settle(ctx); err != nil {
@@ -188,6 +183,22 @@ func (s size) measure(ctx context.Context, apps []*app.App, c *counter, n int) (
 		Queries: float64(c.queries.Load()-queries) / float64(n), Trips: float64(c.trips.Load()-trips) / float64(n), RSS: residentMB()}
 	r.Idle, err = s.atRest(ctx, c)
 	return r, err
+}
+
+// carry publishes messages and waits until the views have applied them.
+func (s size) carry(ctx context.Context, apps []*app.App, messages []weir.Message) error {
+	wanted := applied(apps) + int64(len(messages))
+	for _, m := range messages {
+		if err := apps[0].Publisher().Send(ctx, m); err != nil {
+			return err
+		}
+	}
+	for applied(apps) < wanted { // Stats is not for asking all the time
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // applied is how many events the views of all instances have applied. Settle would ask

@@ -15,11 +15,12 @@ var arrows = map[string][]string{
 	"devserver":          {},
 	"internal/telemetry": {},
 	"internal/crash":     {},
+	"internal/pace":      {},
 	"internal/lint":      {},
 
 	"transport":  {"weir", "internal/crash", "internal/telemetry"},
-	"eventstore": {"weir", "internal/crash", "internal/telemetry"},
-	"projection": {"weir", "eventstore", "batching", "internal/crash", "internal/telemetry"},
+	"eventstore": {"weir", "internal/crash", "internal/pace", "internal/telemetry"},
+	"projection": {"weir", "eventstore", "batching", "internal/crash", "internal/pace", "internal/telemetry"},
 	"saga":       {"weir", "eventstore", "internal/telemetry"},
 
 	"app": library,
@@ -39,7 +40,7 @@ var arrows = map[string][]string{
 
 // library is what app wires together. devserver is not among it: it carries whole
 // servers, which no production binary should.
-var library = []string{"weir", "transport", "batching", "eventstore", "projection", "saga", "internal/crash", "internal/telemetry"}
+var library = []string{"weir", "transport", "batching", "eventstore", "projection", "saga", "internal/crash", "internal/pace", "internal/telemetry"}
 
 // anything allows every room.
 var anything = []string{"*"}

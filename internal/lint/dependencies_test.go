@@ -33,6 +33,7 @@ var guests = map[string][]string{
 	"weir":               {ulid},
 	"batching":           {xsync, backoff},
 	"internal/crash":     {},
+	"internal/pace":      {},
 	"internal/telemetry": observing,
 	"transport":          append(slices.Clone(common), natsClient),
 	"eventstore":         append(slices.Clone(common), pgx),
