@@ -38,7 +38,7 @@ var spoils = []struct{ name, sql, want string }{
 	{"an account below zero", `update weir.events set data = '{"amount": -1000000, "transfer": "x"}' where position = (select max(position) from weir.events where type = 'chaos.moved')`, "is at -"},
 	{"a gap of versions", `update weir.events set version = version + 7 where position = (select max(position) from weir.events)`, "is version"},
 	{"a head that is ahead", `update weir.streams set version = version + 1 where name = 'topic-04'`, "its last event at"},
-	{"two processes under one epoch", `update chaos_entries set writer = 'nobody' where event_id = (select event_id from chaos_entries limit 1)`, "have both written for shard"},
+	{"two processes under one epoch", `update chaos_entries set writer = 'nobody' where event_id = (select (array_agg(event_id))[1] from chaos_entries group by shard, epoch having count(*) > 1 limit 1)`, "have both written for shard"},
 	{"two owners of one epoch", `insert into chaos_leases (scope, shard, owner, epoch) select scope, shard, gen_random_uuid(), epoch from chaos_leases where owner is not null limit 1`, "has two owners under epoch"},
 	{"an epoch that is not the writer's", `update chaos_entries set epoch = epoch + 1000 where event_id = (select event_id from chaos_entries limit 1)`, "which is noted as that of"},
 	{"a parked stream", `insert into weir.parked values ('count', 1, 1, 1, 'poison', 'no', 5)`, "is parked"},
