@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-es/weir"
 	"github.com/weir-es/weir/internal/crash"
+	"github.com/weir-es/weir/internal/pace"
 )
 
 // horizon is the highest stored position at or below which nothing can still
@@ -266,12 +267,6 @@ func (p *pause) wait(ctx context.Context, wake <-chan struct{}, moved bool, err 
 
 // sleep waits for d, less when woken, and reports whether ctx still lives.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
-	}
+	pace.Sleep(ctx, d, wake)
 	return ctx.Err() == nil
 }
